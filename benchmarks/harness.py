@@ -1,0 +1,55 @@
+"""Timing that survives a noisy machine: contenders take turns, and only ratios count."""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+
+RESULTS = Path(__file__).with_name("README.md")
+
+
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]], *, rounds: int = 5
+) -> dict[str, float]:
+    """Return each contender's median seconds over rounds in which all take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, work in contenders.items():
+            gc.collect()
+            start = time.perf_counter()
+            work()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in seconds.items()}
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Return the peak of memory allocated through Python and NumPy while `work` runs."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def publish(section: str, text: str) -> None:
+    """Print a section and put it in place of its predecessor in ``benchmarks/README.md``."""
+    begin, end = f"<!-- {section} -->", f"<!-- end {section} -->"
+    page = RESULTS.read_text() if RESULTS.exists() else "# Benchmarks\n"
+    block = f"{begin}\n{text}\n{end}"
+    if begin in page:
+        page = page[: page.index(begin)] + block + page[page.index(end) + len(end) :]
+    else:
+        page = page.rstrip("\n") + "\n\n" + block + "\n"
+    RESULTS.write_text(page)
+    print(text, end="\n\n")

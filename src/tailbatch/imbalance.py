@@ -1,0 +1,1 @@
+"""Facts about labels and neighborhoods."""
