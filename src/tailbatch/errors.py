@@ -28,6 +28,18 @@ class ModelError(TailbatchError, ValueError):
     """A model was given something it cannot use."""
 
 
+class TrainingError(TailbatchError, RuntimeError):
+    """Training cannot go on, for instance because the loss is no longer a number."""
+
+
+class TrainingInterrupted(TailbatchError):
+    """Training was asked to stop, and what it had reached is saved."""
+
+
+class ResultError(TailbatchError, ValueError):
+    """A run's specification or record cannot be used."""
+
+
 class MissingExtraError(TailbatchError, ImportError):
     """An optional package is needed and not installed."""
 
