@@ -1,0 +1,364 @@
+"""The one type every room works on: features, labels, their names, and a digest of the content."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+
+from tailbatch.data.frames import frame_features, frame_labels
+from tailbatch.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IntArray: TypeAlias = NDArray[np.int64]
+Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
+LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
+
+#: Up to this many labels the label matrix is a dense boolean array, above it is CSR.
+MAX_DENSE_LABELS = 1000
+
+_CELLS_PER_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabelDataset:
+    """Samples with features and any number of labels each.
+
+    Make one with `from_arrays`, `from_frame` or `tailbatch.data.load_dataset`, which check the
+    content; the constructor only checks that the parts fit together.
+
+    Parameters
+    ----------
+    name
+        What to call the dataset in tables; not part of its identity.
+    X
+        Features, (n, d): a dense float array or a CSR array, kept as it was given.
+    Y
+        Labels, (n, q): a dense boolean array, or a boolean CSR array when q > 1,000.
+    feature_names, label_names
+        d and q distinct names.
+    notices
+        What a reader left out or changed, one sentence each.
+
+    Examples
+    --------
+    >>> data = MultiLabelDataset.from_arrays(
+    ...     [[0.5, 0.0], [0.0, 2.0], [1.0, 1.0]], [[1, 0], [1, 1], [0, 0]], name="tiny"
+    ... )
+    >>> data
+    MultiLabelDataset('tiny', 3 samples, 2 features, 2 labels)
+    >>> data.take([2, 0]).X
+    array([[1. , 1. ],
+           [0.5, 0. ]])
+    """
+
+    name: str
+    X: Features
+    Y: LabelMatrix
+    feature_names: tuple[str, ...]
+    label_names: tuple[str, ...]
+    notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.X.shape[0] != self.Y.shape[0]:
+            raise DataError(
+                f"X and Y must have the same number of rows, got {self.X.shape[0]:,} "
+                f"and {self.Y.shape[0]:,}"
+            )
+        for what, names, matrix in (
+            ("feature", self.feature_names, self.X),
+            ("label", self.label_names, self.Y),
+        ):
+            if len(names) != matrix.shape[1]:
+                raise DataError(f"{matrix.shape[1]:,} {what} columns have {len(names):,} names")
+            if repeated := first_repeated(names):
+                raise DataError(f"the {what} name {repeated!r} occurs twice; names must be unique")
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.name!r}, {self.n_samples:,} samples, "
+            f"{self.n_features:,} features, {self.n_labels:,} labels)"
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: ArrayLike,
+        Y: ArrayLike,
+        *,
+        name: str = "data",
+        feature_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Check arrays or SciPy matrices and make a dataset of them.
+
+        Parameters
+        ----------
+        X
+            Numbers, (n, d), d may be 0. Sparse stays sparse (as canonical CSR), dense stays dense,
+            float32 stays float32; NaN and infinity are refused.
+        Y
+            Zeros and ones (or booleans), (n, q), dense or sparse.
+        name
+            What to call the dataset.
+        feature_names, label_names
+            Default: ``feature_0``, ... and ``label_0``, ...
+
+        Examples
+        --------
+        >>> MultiLabelDataset.from_arrays([[1.0], [2.0]], [[0], [2]])
+        Traceback (most recent call last):
+        ...
+        tailbatch.errors.DataError: labels must be 0 or 1, got 2 in row 1, label column 0
+        """
+        features, labels = _checked_features(X), _checked_labels(Y)
+        if features.shape[0] == 0:
+            raise DataError("the dataset is empty: X has no rows")
+        return cls(
+            name=name,
+            X=features,
+            Y=labels,
+            feature_names=_names(feature_names, "feature", features.shape[1]),
+            label_names=_names(label_names, "label", labels.shape[1]),
+        )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: "pd.DataFrame",
+        *,
+        labels: str | Sequence[str],
+        name: str = "data",
+        missing: Literal["error", "impute"] = "error",
+    ) -> Self:
+        """Make a dataset of a pandas data frame.
+
+        Parameters
+        ----------
+        frame
+            One row for each sample. Numbers and booleans become features as they are; strings and
+            categories become one column for each value (one 0/1 column for two values). Columns
+            of strings that are all different identify rows and are left out with a notice.
+        labels
+            The names of the label columns; or the prefix that exactly the label columns share; or
+            the name of one column that lists each row's labels, such as ``sports;politics``.
+        name
+            What to call the dataset.
+        missing
+            ``"error"`` refuses missing values in features, ``"impute"`` fills in the column's mean
+            or most frequent value. Missing labels are always refused.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"length": [3.0, 5.0], "topics": ["sports;politics", "sports"]})
+        >>> MultiLabelDataset.from_frame(frame, labels="topics").label_names
+        ('politics', 'sports')
+        """
+        chosen, Y, label_names = frame_labels(frame, labels)
+        X, feature_names, notices = frame_features(frame.drop(columns=chosen), missing=missing)
+        dataset = cls.from_arrays(
+            X, Y, name=name, feature_names=feature_names, label_names=label_names
+        )
+        return replace(dataset, notices=notices)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows, n."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns, d."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of label columns, q."""
+        return int(self.Y.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the features are a CSR array."""
+        return bool(issparse(self.X))
+
+    @cached_property
+    def digest(self) -> str:
+        """The content in 32 hexadecimal digits: names, shape and values, not their storage.
+
+        Dense and CSR, float32 that holds the same numbers, and every file format give the same
+        digest; the dataset's own name and its notices are not part of it.
+
+        Examples
+        --------
+        >>> from scipy.sparse import csr_array
+        >>> X, Y = np.eye(3), np.eye(3, dtype=bool)
+        >>> dense = MultiLabelDataset.from_arrays(X, Y, name="a")
+        >>> dense.digest == MultiLabelDataset.from_arrays(csr_array(X), Y, name="b").digest
+        True
+        """
+        whole = hashlib.blake2b(digest_size=16)
+        for names in (self.feature_names, self.label_names):
+            for text in names:
+                encoded = text.encode(errors="surrogatepass")
+                whole.update(len(encoded).to_bytes(8, "little") + encoded)
+        for matrix in (self.X, self.Y):
+            whole.update(_matrix_digest(matrix))
+        return whole.hexdigest()
+
+    def take(self, index: ArrayLike) -> Self:
+        """Return the rows at `index`, in that order."""
+        rows = np.asarray(index)
+        return replace(self, X=self.X[rows], Y=self.Y[rows])
+
+    def with_features(self, columns: ArrayLike) -> Self:
+        """Return the dataset with only the feature columns at `columns`, in that order.
+
+        Examples
+        --------
+        >>> data = MultiLabelDataset.from_arrays(np.eye(3), np.eye(3, dtype=bool))
+        >>> data.with_features([2]).feature_names
+        ('feature_2',)
+        """
+        chosen = np.asarray(columns, dtype=np.int64)
+        names = tuple(self.feature_names[column] for column in chosen)
+        return replace(self, X=self.X[:, chosen], feature_names=names)
+
+    def with_labels(self, columns: ArrayLike) -> Self:
+        """Return the dataset with only the label columns at `columns`, in that order.
+
+        Examples
+        --------
+        >>> data = MultiLabelDataset.from_arrays(np.eye(3), np.eye(3, dtype=bool))
+        >>> data.with_labels([2, 0]).label_names
+        ('label_2', 'label_0')
+        """
+        chosen = np.asarray(columns, dtype=np.int64)
+        names = tuple(self.label_names[column] for column in chosen)
+        return replace(self, Y=label_matrix(self.Y[:, chosen]), label_names=names)
+
+
+def label_matrix(Y: LabelMatrix) -> LabelMatrix:
+    """Return boolean labels in the storage their number asks for: CSR above 1,000, else dense."""
+    if Y.shape[1] > MAX_DENSE_LABELS:
+        return csr_array(Y)
+    return Y if isinstance(Y, np.ndarray) else Y.toarray()
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurred before, if any."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _names(given: Sequence[str] | None, what: str, count: int) -> tuple[str, ...]:
+    if given is None:
+        return tuple(f"{what}_{column}" for column in range(count))
+    return tuple(str(name) for name in given)
+
+
+def _canonical(matrix: Any, dtype: Any) -> csr_array:
+    """Return a sorted CSR copy without duplicates and stored zeros."""
+    result = csr_array(matrix, dtype=dtype, copy=True)
+    result.sum_duplicates()
+    result.eliminate_zeros()
+    return result
+
+
+def _checked_features(X: Any) -> Features:
+    if issparse(X):
+        _refuse_complex_or_text(X.dtype)
+        sparse = _canonical(X, X.dtype if X.dtype == np.float32 else np.float64)
+        _refuse_not_finite(sparse.data, sparse)
+        return sparse
+    dense = np.asarray(X)
+    if dense.ndim != 2:
+        raise DataError(f"X must have two dimensions (samples, features), got shape {dense.shape}")
+    _refuse_complex_or_text(dense.dtype)
+    if dense.dtype != np.float32:
+        dense = dense.astype(np.float64, copy=False)
+    _refuse_not_finite(dense, dense)
+    return dense
+
+
+def _refuse_complex_or_text(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biuf":
+        raise DataError(
+            f"X must hold real numbers, got dtype {dtype}; for columns of text use from_frame"
+        )
+
+
+def _refuse_not_finite(values: NDArray[Any], X: Features) -> None:
+    # A sum is finite only if all its terms are, or if it overflows: then we look closely.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, column = _position(int(np.argmin(finite.ravel())), X)
+        value = values.ravel()[np.argmin(finite.ravel())]
+        raise DataError(
+            f"X has {value} in row {row}, column {column}; remove or impute such values first"
+        )
+
+
+def _position(flat: int, matrix: Any) -> tuple[int, int]:
+    """Return row and column of a value, given its place in the (stored) values."""
+    if issparse(matrix):
+        row = int(np.searchsorted(matrix.indptr, flat, side="right")) - 1
+        return row, int(matrix.indices[flat])
+    return flat // matrix.shape[1], flat % matrix.shape[1]
+
+
+def _checked_labels(Y: Any) -> LabelMatrix:
+    labels: Any = _canonical(Y, Y.dtype) if issparse(Y) else np.asarray(Y)
+    if labels.ndim != 2:
+        raise DataError(f"Y must have two dimensions (samples, labels), got shape {labels.shape}")
+    if labels.shape[1] == 0:
+        raise DataError("Y has no columns: a multi-label dataset needs at least one label")
+    values: NDArray[Any] = labels.data if issparse(labels) else labels
+    if values.dtype != np.bool_:
+        binary = np.isin(values, (0, 1)).ravel()
+        if not binary.all():
+            flat = int(np.argmin(binary))
+            row, column = _position(flat, labels)
+            raise DataError(
+                f"labels must be 0 or 1, got {values.ravel()[flat]} in row {row}, "
+                f"label column {column}"
+            )
+    return label_matrix(labels.astype(np.bool_, copy=False))
+
+
+def _blocks(matrix: Any) -> Iterator[tuple[IntArray, IntArray, NDArray[np.float64]]]:
+    """Yield (non-zeros per row, their columns, their values) for blocks of rows."""
+    n_rows, n_columns = matrix.shape
+    step = max(1, _CELLS_PER_BLOCK // max(1, n_columns))
+    for start in range(0, n_rows, step):
+        block = matrix[start : start + step]
+        if issparse(block):
+            block = _canonical(block, np.float64)
+            yield np.diff(block.indptr), block.indices, block.data
+        else:
+            rows, columns = np.nonzero(block)
+            yield np.bincount(rows, minlength=len(block)), columns, block[rows, columns]
+
+
+def _matrix_digest(matrix: Any) -> bytes:
+    """Return a digest of shape and non-zeros that does not depend on storage or block size."""
+    counts, columns, values = (hashlib.blake2b(digest_size=16) for _ in range(3))
+    for block_counts, block_columns, block_values in _blocks(matrix):
+        counts.update(block_counts.astype("<i8").tobytes())
+        columns.update(block_columns.astype("<i8").tobytes())
+        values.update(block_values.astype("<f8").tobytes())
+    shape = np.array(matrix.shape, dtype="<i8").tobytes()
+    return shape + counts.digest() + columns.digest() + values.digest()
