@@ -1,0 +1,389 @@
+"""Known datasets: their facts, where their files are, and the one place that downloads.
+
+A file is looked for in the folder named by ``TAILBATCH_DATA``, then in the per-user cache (or the
+folder named by ``TAILBATCH_CACHE``), and is downloaded last. A file in ``TAILBATCH_DATA`` is yours:
+it is used as far as its facts agree. What is downloaded must have the known SHA-256.
+"""
+
+import difflib
+import gzip
+import hashlib
+import logging
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.errors import DataError, DownloadError
+
+#: Called with the bytes received so far and the bytes expected.
+Progress = Callable[[int, int], None]
+
+_HERE = Path(__file__).parent
+_CHUNK = 1 << 16
+_TIMEOUT = (10, 60)  # seconds to connect, seconds between two pieces
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """One published file of a dataset.
+
+    Attributes
+    ----------
+    name
+        File name, uncompressed.
+    labels
+        Position of the label columns: the first `labels`, or the last ``-labels``.
+    bytes, sha256
+        Size and hash of the uncompressed file.
+    urls
+        Where these very bytes are served; empty when nobody serves them.
+    """
+
+    name: str
+    labels: int
+    bytes: int
+    sha256: str
+    urls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AsPublished:
+    """What the paper's script takes for labels: the last `n_labels` columns of the file it read."""
+
+    n_labels: int
+    labels_first: bool
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """The facts of a known dataset.
+
+    Attributes
+    ----------
+    n_samples, n_features, n_labels, label_cardinality, label_density, mean_imbalance_ratio
+        Facts of the whole file.
+    files
+        The published files, the one to download first.
+    paper_features
+        Number of features the paper keeps, or None where it keeps all.
+    printed
+        Values the paper prints that are not true of the file.
+    as_published
+        The columns the paper's script reads as labels, where they are not the labels.
+
+    Examples
+    --------
+    >>> known("yeast").n_labels
+    14
+    >>> known("LLOG-F").printed["label_cardinality"]
+    15.93
+    """
+
+    name: str
+    domain: str
+    citation: str
+    n_samples: int
+    n_features: int
+    n_labels: int
+    label_cardinality: float
+    label_density: float
+    mean_imbalance_ratio: float
+    files: tuple[KnownFile, ...]
+    paper_features: int | None = None
+    printed: Mapping[str, float] = field(default_factory=dict)
+    as_published: AsPublished | None = None
+    note: str = ""
+
+
+@cache
+def catalog() -> Mapping[str, KnownDataset]:
+    """Return every known dataset by name.
+
+    Examples
+    --------
+    >>> "yeast" in catalog()
+    True
+    """
+    with (_HERE / "catalog.toml").open("rb") as stream:
+        return {name: _entry(name, table) for name, table in tomllib.load(stream).items()}
+
+
+def _entry(name: str, table: dict[str, Any]) -> KnownDataset:
+    files = tuple(KnownFile(**{**file, "urls": tuple(file["urls"])}) for file in table.pop("files"))
+    mangled = table.pop("as_published", None)
+    return KnownDataset(
+        name=name, files=files, as_published=mangled and AsPublished(**mangled), **table
+    )
+
+
+def known(name: str) -> KnownDataset:
+    """Return the entry of that name, whatever its case.
+
+    Examples
+    --------
+    >>> known("Yeast").domain
+    'biology'
+    >>> known("yaest")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: there is no dataset named yaest; did you mean yeast? ...
+    """
+    entry = catalog().get(name.casefold())
+    if entry is None:
+        near = difflib.get_close_matches(name.casefold(), catalog(), n=3, cutoff=0.6)
+        guess = f"; did you mean {' or '.join(near)}?" if near else ";"
+        raise DataError(
+            f"there is no dataset named {name}{guess} `tailbatch datasets list` shows those known"
+        )
+    return entry
+
+
+def known_name(path: str | Path) -> str | None:
+    """Return the dataset a file belongs to by its name, or None.
+
+    Examples
+    --------
+    >>> known_name("downloads/langlog.arff.gz")
+    'llog-f'
+    >>> known_name("mine.arff") is None
+    True
+    """
+    found = _known_file(Path(path))
+    return found and found[0].name
+
+
+def label_columns(path: str | Path) -> int | None:
+    """Return where a known file has its labels (first n, or last -n columns), or None.
+
+    Examples
+    --------
+    >>> label_columns("llog-f.arff"), label_columns("langlog.arff"), label_columns("mine.arff")
+    (75, -75, None)
+    """
+    found = _known_file(Path(path))
+    return found and found[1].labels
+
+
+def _known_file(path: Path) -> tuple[KnownDataset, KnownFile] | None:
+    name = path.name.casefold().removesuffix(".gz")
+    return next(
+        (
+            (entry, file)
+            for entry in catalog().values()
+            for file in entry.files
+            if file.name == name
+        ),
+        None,
+    )
+
+
+def check(dataset: MultiLabelDataset, name: str) -> None:
+    """Raise `DataError` unless a dataset has the size and cardinality known for `name`.
+
+    Reading labels from the wrong end of a file changes q or the cardinality, and has changed
+    published results.
+    """
+    entry = known(name)
+    cardinality = float(dataset.Y.sum()) / max(dataset.n_samples, 1)
+    found = {
+        "n": (dataset.n_samples, entry.n_samples),
+        "d": (dataset.n_features, entry.n_features),
+        "q": (dataset.n_labels, entry.n_labels),
+        "cardinality": (round(cardinality, 4), entry.label_cardinality),
+    }
+    wrong = [
+        f"{key} is {has}, not {expected}"
+        for key, (has, expected) in found.items()
+        if has != expected
+    ]
+    if wrong:
+        options = " or ".join(f"labels={file.labels} for {file.name}" for file in entry.files)
+        raise DataError(
+            f"this is not {entry.name} as the catalog knows it: {'; '.join(wrong)}. "
+            f"Read it with {options}; if it is another dataset, give its file another name"
+        )
+
+
+def find(name: str, *, progress: Progress | None = None) -> Path:
+    """Return the local file of a known dataset, downloading it when it is not here yet.
+
+    Parameters
+    ----------
+    name
+        A name in the catalog.
+    progress
+        Called with (bytes received, bytes expected) while downloading.
+
+    Examples
+    --------
+    >>> find("debtags").name
+    'debtags.npz'
+    """
+    entry = known(name)
+    return local_file(entry.name) or _download(entry, progress)
+
+
+def local_file(name: str) -> Path | None:
+    """Return the file of a known dataset if it is on this machine, without downloading.
+
+    Examples
+    --------
+    >>> local_file("debtags").name
+    'debtags.npz'
+    """
+    entry = known(name)
+    places = [*_places(data_folder(), entry), *_places(cache_folder(), entry)]
+    places += [_HERE / file.name for file in entry.files]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _places(folder: Path | None, entry: KnownDataset) -> Iterator[Path]:
+    if folder is None:
+        return
+    for file in entry.files:
+        for parent in (folder / entry.name, folder):
+            yield parent / file.name
+            yield parent / f"{file.name}.gz"
+
+
+def data_folder() -> Path | None:
+    """Return the folder of files already downloaded, from ``TAILBATCH_DATA``."""
+    folder = os.environ.get("TAILBATCH_DATA")
+    if folder and not Path(folder).is_dir():
+        raise DataError(
+            f"TAILBATCH_DATA names {folder}, which is not a folder; correct or unset it"
+        )
+    return Path(folder) if folder else None
+
+
+def cache_folder() -> Path:
+    """Return the folder downloads go to, from ``TAILBATCH_CACHE`` or the system's usual place."""
+    import pooch  # slow to import, and not needed to read a file
+
+    folder = os.environ.get("TAILBATCH_CACHE")
+    return Path(folder) if folder else Path(pooch.os_cache("tailbatch"))
+
+
+def file_matches(path: str | Path) -> bool:
+    """Tell whether a file with a known name has the known bytes, compressed or not.
+
+    Examples
+    --------
+    >>> file_matches(find("debtags"))
+    True
+    """
+    path = Path(path)
+    found = _known_file(path)
+    if found is None:
+        raise DataError(f"{path} is not a file the catalog knows by name")
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == found[1].sha256
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _download(entry: KnownDataset, progress: Progress | None) -> Path:
+    """Fetch the first file of an entry from the first source that serves its very bytes."""
+    import pooch
+    import requests
+
+    file, folder = entry.files[0], cache_folder() / entry.name
+    part = folder / f"{file.name}.part"
+
+    def fetch(url: str, output: str, _: object) -> None:
+        _resume(url, Path(output), part, file.bytes, progress)
+
+    failures = []
+    for url in file.urls:
+        try:
+            with _quiet(pooch.get_logger()):
+                return Path(pooch.retrieve(url, file.sha256, file.name, folder, downloader=fetch))
+        except requests.RequestException as error:
+            failures.append(f"{urlsplit(url).hostname}: {_in_short(error)}")
+        except (DownloadError, ValueError) as error:
+            # ValueError is pooch's word for another hash; its message is a paragraph.
+            what = error if isinstance(error, DownloadError) else "it serves another SHA-256"
+            failures.append(f"{urlsplit(url).hostname}: {what}")
+        except OSError as error:
+            raise DownloadError(
+                f"{entry.name} cannot be stored in {folder} ({error.strerror or error}); "
+                "set TAILBATCH_CACHE to a folder you can write to"
+            ) from error
+    raise DownloadError(
+        f"{entry.name} could not be downloaded ({'; '.join(failures) or 'no known source'}). "
+        f"Put {file.name} by hand into {folder}, or into a folder that TAILBATCH_DATA names; "
+        f"its SHA-256 is {file.sha256}"
+    )
+
+
+def _in_short(error: Exception) -> str:
+    """Say in a few words what requests says in a paragraph."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"HTTP {response.status_code}"
+    return "no answer in time" if "Timeout" in type(error).__name__ else "no connection"
+
+
+def _resume(url: str, target: Path, part: Path, size: int, progress: Progress | None) -> None:
+    """Write `url` to `target`, going on from `part` if an earlier attempt left one.
+
+    The part is claimed by renaming it, so two processes never write to the same file; what a broken
+    connection leaves becomes the part again.
+    """
+    import requests
+
+    if part.exists():
+        part.replace(target)
+    try:
+        if target.stat().st_size < size:
+            _append(url, target, size, progress)
+    except (requests.RequestException, KeyboardInterrupt):
+        if target.stat().st_size:
+            target.replace(part)
+        raise
+
+
+def _append(url: str, target: Path, size: int, progress: Progress | None) -> None:
+    """Fetch what `target` lacks of its `size` bytes; never more than that."""
+    import requests
+
+    received = target.stat().st_size
+    # Compressed transfer would make the ranges and the size cap count other bytes than ours.
+    headers = {"Range": f"bytes={received}-", "Accept-Encoding": "identity"}
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        if response.status_code == requests.codes.requested_range_not_satisfiable:
+            raise DownloadError("its file is shorter than the known one")
+        response.raise_for_status()
+        if response.status_code != requests.codes.partial_content:
+            received = 0
+        with target.open("ab") as stream:
+            stream.truncate(received)
+            for chunk in response.iter_content(_CHUNK):
+                received += len(chunk)
+                if received > size:
+                    raise DownloadError(f"it sends more than the known {size} bytes")
+                stream.write(chunk)
+                if progress is not None:
+                    progress(received, size)
+    if received < size:
+        raise DownloadError(f"it sends {received} bytes, not the known {size}")
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep pooch from announcing each download on the terminal: telling is the caller's job."""
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
