@@ -8,9 +8,14 @@ from tailbatch.files import replacing
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     target = tmp_path / "record.json"
     target.write_text("old")
-    with pytest.raises(RuntimeError, match="half way"), replacing(target) as temporary:
-        temporary.write_text("ne")
-        raise RuntimeError("half way")
+
+    def write_half():
+        with replacing(target) as temporary:
+            temporary.write_text("ne")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        write_half()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
