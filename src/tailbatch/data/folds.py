@@ -1,0 +1,281 @@
+"""Fair folds by iterative stratification, and scaling that sees training rows only.
+
+Iterative stratification (Sechidis, Tsoumakas and Vlahavas, 2011) deals out the rows of the rarest
+remaining label first, each to the part that still wants that label most.
+"""
+
+from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from tailbatch.data.dataset import Features, IntArray, LabelMatrix, MultiLabelDataset
+from tailbatch.errors import DataError
+from tailbatch.seeds import stream
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Row indices of one train, validation and test split, each ascending.
+
+    Examples
+    --------
+    >>> fold = Fold(train=np.arange(8), validation=np.array([8]), test=np.array([9]))
+    >>> len(fold.train), len(fold.validation), len(fold.test)
+    (8, 1, 1)
+    """
+
+    train: IntArray
+    validation: IntArray
+    test: IntArray
+
+
+def stratified_folds(Y: LabelMatrix, *, n_folds: int, seed: int) -> tuple[Fold, ...]:
+    """Return one fold a round; each row is held out exactly once, for validation or for test.
+
+    The held-out rows are split in half, stratified too, so five folds give 80/10/10.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels.
+    n_folds
+        From 2 to n / 2, so that both halves of a held-out fold have rows.
+    seed
+        The same seed gives the same folds.
+
+    Examples
+    --------
+    >>> Y = np.tile(np.eye(2, dtype=bool), (10, 1))
+    >>> folds = stratified_folds(Y, n_folds=5, seed=0)
+    >>> [Y[fold.test].sum(axis=0).tolist() for fold in folds]
+    [[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]
+    """
+    labels = _checked_labels(Y)
+    n = labels.shape[0]
+    if not 2 <= n_folds <= n // 2:
+        raise DataError(
+            f"n_folds must be from 2 to half the number of rows, got {n_folds} for {n} rows "
+            "(the held-out fold is split into validation and test)"
+        )
+    fold_of = _deal_rows(labels, np.full(n_folds, 1 / n_folds), stream(seed, "folds"))
+    folds = []
+    for number in range(n_folds):
+        held_out = np.flatnonzero(fold_of == number)
+        if len(held_out) < 2:  # the published rules balance labels first, sizes second
+            raise DataError(
+                f"fold {number} gets 1 row, too few to split into validation and test; "
+                "ask for fewer folds"
+            )
+        half_of = _deal_rows(labels[held_out], np.full(2, 0.5), stream(seed, "halves", number))
+        train = np.flatnonzero(fold_of != number)
+        folds.append(Fold(train, held_out[half_of == 0], held_out[half_of == 1]))
+    return tuple(folds)
+
+
+def stratified_split(Y: LabelMatrix, *, validation: float, test: float, seed: int) -> Fold:
+    """Return one stratified split by fractions; the rest is for training.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels.
+    validation, test
+        Fractions of the rows, from 0 and together below 1; 0 leaves that part empty.
+    seed
+        The same seed gives the same split.
+
+    Examples
+    --------
+    >>> Y = np.tile(np.eye(2, dtype=bool), (10, 1))
+    >>> split = stratified_split(Y, validation=0.2, test=0, seed=0)
+    >>> len(split.train), len(split.validation), len(split.test)
+    (16, 4, 0)
+    """
+    labels = _checked_labels(Y)
+    fractions = np.array([1 - validation - test, validation, test])
+    if not (validation >= 0 and test >= 0 and fractions[0] > 0):
+        raise DataError(
+            "validation and test must be fractions from 0 that leave rows for training, "
+            f"got {validation} and {test}"
+        )
+    # A part of fraction 0 wants nothing, and must not win when the others have had enough.
+    wanted = np.flatnonzero(fractions)
+    part_of = wanted[_deal_rows(labels, fractions[wanted], stream(seed, "split"))]
+    parts = [np.flatnonzero(part_of == part) for part in range(3)]
+    for part, name in enumerate(("train", "validation", "test")):
+        if fractions[part] and not parts[part].size:
+            raise DataError(
+                f"the {name} part would have no row: {fractions[part]:g} of {len(part_of)} rows "
+                "is too few; take a larger fraction or more rows"
+            )
+    return Fold(*parts)
+
+
+def _checked_labels(Y: LabelMatrix) -> sparse.csr_array:
+    if Y.ndim != 2 or 0 in Y.shape:
+        raise DataError(f"Y must have rows and label columns, got shape {Y.shape}")
+    labels = sparse.csr_array(Y, dtype=bool, copy=True)
+    labels.eliminate_zeros()
+    return labels
+
+
+def _deal_rows(
+    Y: sparse.csr_array, fractions: FloatArray, generator: np.random.Generator
+) -> IntArray:
+    """Return the part of each row, by iterative stratification.
+
+    The labels of a row do not influence its own part, only what is wanted afterwards, so the rows
+    of one label are dealt together. Equally rare labels go by index, their rows by row index.
+    """
+    n, q = Y.shape
+    rows_of = Y.tocsc()
+    remaining = np.bincount(Y.indices, minlength=q)
+    # Multiples of 2^-20 stay exact under subtraction, so that equal demands compare equal.
+    demand = np.rint(np.outer([*remaining, n], fractions) * 2**20) / 2**20  # last row: overall
+    part_of = np.full(n, -1)
+    remaining[remaining == 0] = n + 1
+    while remaining.min() <= n:
+        rarest = remaining.argmin()
+        rows = rows_of.indices[rows_of.indptr[rarest] : rows_of.indptr[rarest + 1]]
+        rows = rows[part_of[rows] < 0]
+        parts = _deal(rows.size, demand[rarest], demand[q], generator)
+        part_of[rows] = parts
+        dealt = Y[rows]
+        np.subtract.at(demand, (dealt.indices, np.repeat(parts, np.diff(dealt.indptr))), 1)
+        demand[q] -= np.bincount(parts, minlength=len(fractions))
+        np.subtract.at(remaining, dealt.indices, 1)
+        remaining[remaining == 0] = n + 1
+    rows = np.flatnonzero(part_of < 0)
+    part_of[rows] = _deal(rows.size, demand[q], demand[q], generator)
+    return part_of
+
+
+def _deal(
+    count: int, demand: FloatArray, overall: FloatArray, generator: np.random.Generator
+) -> IntArray:
+    """Return the parts that `count` rows go to, one after the other.
+
+    Each goes where `demand` is largest, then where `overall` is largest, then by a drawn ticket.
+    """
+    n_parts = len(demand)
+    tickets = generator.random(n_parts + count).tolist()
+    queue = [
+        (-demand[part].item(), -overall[part].item(), tickets[part], part)
+        for part in range(n_parts)
+    ]
+    heapify(queue)
+    parts = []
+    for ticket in tickets[n_parts:]:
+        wanted, wanted_overall, _, part = queue[0]
+        parts.append(part)
+        heapreplace(queue, (wanted + 1, wanted_overall + 1, ticket, part))
+    return np.array(parts, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class MinMaxScaling:
+    """Column ranges of the training rows, mapped to [0, 1]; other rows are clipped to it.
+
+    A column that is constant in training becomes 0. In sparse features zeros stay zeros, hence a
+    column with negative values is divided by its largest absolute value, into [-1, 1], instead.
+
+    Parameters
+    ----------
+    shift, width, low
+        (d,) arrays: a value x becomes (x - shift) / width, clipped to [low, 1]; a width of 0
+        makes the column 0.
+
+    Examples
+    --------
+    >>> scaling = MinMaxScaling.fit(np.array([[0.0, 5.0], [10.0, 5.0]]))
+    >>> scaling.transform(np.array([[2.0, 5.0], [20.0, 7.0]])).tolist()
+    [[0.2, 0.0], [1.0, 0.0]]
+    """
+
+    shift: FloatArray
+    width: FloatArray
+    low: FloatArray
+
+    @classmethod
+    def fit(cls, X: Features) -> Self:
+        """Return the scaling of these training rows."""
+        if X.shape[0] == 0:
+            raise DataError("scaling needs at least one training row, got none")
+        if isinstance(X, np.ndarray):
+            shift, top = X.min(axis=0), X.max(axis=0)
+            return cls(shift, top - shift, np.zeros_like(shift))
+        shift, top = X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
+        negative = shift < 0
+        width = np.where(negative, np.maximum(-shift, top), top - shift)
+        return cls(np.where(negative, 0, shift), width, -negative.astype(X.dtype))
+
+    def transform(self, X: Features) -> Features:
+        """Return the scaled features, in the storage they came in."""
+        if X.shape[1] != len(self.shift):
+            raise DataError(
+                f"the scaling was fitted on {len(self.shift)} features, got {X.shape[1]}"
+            )
+        if isinstance(X, np.ndarray):
+            return self._scale(X, slice(None))
+        scaled = sparse.csr_array(X, copy=True)
+        scaled.data = self._scale(scaled.data, scaled.indices)
+        scaled.eliminate_zeros()
+        return scaled
+
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        width = self.width[columns]
+        shifted = values - self.shift[columns]
+        # A value far outside a narrow range may overflow; it is clipped all the same.
+        with np.errstate(over="ignore"):
+            scaled = np.divide(shifted, width, out=np.zeros_like(shifted), where=width > 0)
+        return np.clip(scaled, self.low[columns], 1, out=scaled)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The three datasets of a fold.
+
+    Examples
+    --------
+    >>> data = MultiLabelDataset.from_arrays(np.eye(4), np.eye(4, 2, dtype=bool))
+    >>> index = np.arange(4)
+    >>> Parts(data.take(index[:2]), data.take(index[2:3]), data.take(index[3:])).train.n_samples
+    2
+    """
+
+    train: MultiLabelDataset
+    validation: MultiLabelDataset
+    test: MultiLabelDataset
+
+
+def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool = True) -> Parts:
+    """Return the datasets of a fold, scaled with the ranges of its training rows.
+
+    Parameters
+    ----------
+    dataset
+        All rows.
+    fold
+        Which rows go where.
+    scale
+        Whether to apply `MinMaxScaling`.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0], [3.0], [2.0], [9.0]])
+    >>> data = MultiLabelDataset.from_arrays(X, np.ones((4, 1), dtype=bool))
+    >>> parts = split(data, Fold(np.array([0, 1]), np.array([2]), np.array([3])))
+    >>> parts.train.X.ravel().tolist(), parts.validation.X.item(), parts.test.X.item()
+    ([0.0, 1.0], 0.5, 1.0)
+    """
+    parts = [dataset.take(index) for index in (fold.train, fold.validation, fold.test)]
+    if scale:
+        scaling = MinMaxScaling.fit(parts[0].X)
+        parts = [replace(part, X=scaling.transform(part.X)) for part in parts]
+    return Parts(*parts)

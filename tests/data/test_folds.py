@@ -1,0 +1,253 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from iterstrat.ml_stratifiers import MultilabelStratifiedKFold
+from scipy import sparse
+
+from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.folds import Fold, MinMaxScaling, split, stratified_folds, stratified_split
+from tailbatch.errors import DataError
+
+labels = st.tuples(st.integers(10, 40), st.integers(1, 8)).flatmap(
+    lambda shape: hnp.arrays(bool, shape)
+)
+labels_for_folds = st.tuples(st.integers(4, 40), st.integers(1, 8)).flatmap(
+    lambda shape: st.tuples(hnp.arrays(bool, shape), st.integers(2, shape[0] // 2))
+)
+fractions = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5])
+
+
+def assert_follows_the_published_rules(Y, part_of, shares):
+    """Replay Sechidis et al. (2011) row by row in exact arithmetic; each choice must be allowed."""
+    n = len(Y)
+    demand = [[share * int(count) for share in shares] for count in Y.sum(axis=0)]
+    overall = [share * n for share in shares]
+    pending = np.ones(n, dtype=bool)
+
+    def give(row, wanted):
+        part = part_of[row]
+        best = max(range(len(shares)), key=lambda p: (wanted[p], overall[p]))
+        assert (wanted[part], overall[part]) == (wanted[best], overall[best])
+        for label in np.flatnonzero(Y[row]):
+            demand[label][part] -= 1
+        overall[part] -= 1
+        pending[row] = False
+
+    while (left := (Y & pending[:, None]).sum(axis=0)).any():
+        rarest = min(np.flatnonzero(left), key=lambda label: (left[label], label))
+        for row in np.flatnonzero(Y[:, rarest] & pending):
+            give(row, demand[rarest])
+    for row in np.flatnonzero(pending):
+        give(row, overall)
+
+
+def parts_of(n, parts):
+    part_of = np.full(n, -1)
+    for number, rows in enumerate(parts):
+        assert (part_of[rows] == -1).all()
+        part_of[rows] = number
+    assert (part_of >= 0).all()
+    return part_of
+
+
+@given(labels_for_folds, st.integers(0, 5))
+@settings(max_examples=150, deadline=None)
+def test_folds_follow_the_published_rules(case, seed):
+    Y, n_folds = case
+    try:
+        folds = stratified_folds(Y, n_folds=n_folds, seed=seed)
+    except DataError:  # a fold of one row; tested below
+        reject()
+    held_out = [np.sort(np.r_[fold.validation, fold.test]) for fold in folds]
+    part_of = parts_of(len(Y), held_out)
+    assert_follows_the_published_rules(Y, part_of, [Fraction(1, n_folds)] * n_folds)
+    for fold, rows in zip(folds, held_out, strict=True):
+        half_of = parts_of(
+            len(rows), [np.searchsorted(rows, r) for r in (fold.validation, fold.test)]
+        )
+        assert_follows_the_published_rules(Y[rows], half_of, [Fraction(1, 2)] * 2)
+
+
+@given(labels_for_folds, st.integers(0, 5))
+@settings(max_examples=50, deadline=None)
+def test_each_fold_is_disjoint_and_covers_all_rows(case, seed):
+    Y, n_folds = case
+    for fold in stratified_folds(Y, n_folds=n_folds, seed=seed):
+        together = np.concatenate([fold.train, fold.validation, fold.test])
+        assert np.array_equal(np.sort(together), np.arange(len(Y)))
+        for part in (fold.train, fold.validation, fold.test):
+            assert part.size > 0
+            assert part.dtype == np.int64
+            assert (np.diff(part) > 0).all()
+
+
+@given(labels, fractions, fractions, st.integers(0, 5))
+@settings(max_examples=100, deadline=None)
+def test_split_is_disjoint_covers_all_rows_and_follows_the_rules(Y, validation, test, seed):
+    assume(validation + test < 1)
+    try:
+        result = stratified_split(Y, validation=validation, test=test, seed=seed)
+    except DataError:  # a part without rows; tested below
+        reject()
+    parts = (result.train, result.validation, result.test)
+    part_of = parts_of(len(Y), parts)
+    shares = np.array([1 - validation - test, validation, test])
+    kept = np.flatnonzero(shares)
+    if set(shares[kept]) <= {0.25, 0.5, 0.75, 1.0}:  # exact in the implementation too
+        exact = [Fraction(share) for share in shares[kept]]
+        assert_follows_the_published_rules(Y, np.searchsorted(kept, part_of), exact)
+    for share, part in zip(shares, parts, strict=True):
+        assert (part.size > 0) == (share > 0)
+
+
+@given(labels_for_folds, st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_the_seed_decides_and_storage_does_not(case, seed):
+    Y, n_folds = case
+    dense = stratified_folds(Y, n_folds=n_folds, seed=seed)
+    stored = stratified_folds(sparse.csr_array(Y), n_folds=n_folds, seed=seed)
+    for a, b in zip(dense, stored, strict=True):
+        assert np.array_equal(a.train, b.train)
+        assert np.array_equal(a.test, b.test)
+
+
+def test_other_seeds_give_other_folds_and_the_global_generator_is_left_alone():
+    Y = np.random.default_rng(0).random((200, 5)) < 0.3
+    before = np.random.get_state()[1].copy()
+    first, second = (stratified_folds(Y, n_folds=5, seed=seed)[0] for seed in (0, 1))
+    assert not np.array_equal(first.test, second.test)
+    assert np.array_equal(before, np.random.get_state()[1])
+
+
+def test_explicit_zeros_in_csr_labels_are_not_labels():
+    stored = sparse.csr_array(np.ones((8, 2), dtype=bool))
+    stored.data[::2] = False
+    folds = stratified_folds(stored, n_folds=2, seed=0)
+    expected = stratified_folds(stored.toarray(), n_folds=2, seed=0)
+    assert np.array_equal(folds[0].test, expected[0].test)
+    assert stored.nnz == 16, "the caller's matrix is left alone"
+
+
+def test_five_folds_hold_out_tenths_with_even_labels():
+    Y = np.random.default_rng(1).random((1000, 4)) < [0.5, 0.2, 0.1, 0.05]
+    for fold in stratified_folds(Y, n_folds=5, seed=3):
+        assert len(fold.train) == 800
+        for part in (fold.validation, fold.test):
+            assert abs(len(part) - 100) <= 2
+            assert np.abs(Y[part].sum(axis=0) - Y.sum(axis=0) / 10).max() <= 2
+
+
+def test_proportions_are_at_least_as_even_as_those_of_iterative_stratification():
+    rng = np.random.default_rng(2)
+    topic = rng.integers(8, size=3000)
+    Y = rng.random((3000, 40)) < (0.02 + 0.3 * (rng.random((8, 40)) < 0.1))[topic]
+
+    def deviation(parts):
+        return np.mean([np.abs(Y[rows].mean(axis=0) - Y.mean(axis=0)).mean() for rows in parts])
+
+    ours, theirs = [], []
+    for seed in range(3):
+        folds = stratified_folds(Y, n_folds=5, seed=seed)
+        ours.append(deviation([np.r_[fold.validation, fold.test] for fold in folds]))
+        peer = MultilabelStratifiedKFold(n_splits=5, shuffle=True, random_state=seed)
+        theirs.append(deviation([rows for _, rows in peer.split(Y, Y)]))
+    assert np.mean(ours) <= 1.05 * np.mean(theirs)
+
+
+@pytest.mark.parametrize("n_folds", [-1, 0, 1, 6, 10, 11])
+def test_impossible_number_of_folds(n_folds):
+    with pytest.raises(
+        DataError, match=rf"2 to half the number of rows, got {n_folds} for 10 rows"
+    ):
+        stratified_folds(np.ones((10, 2), dtype=bool), n_folds=n_folds, seed=0)
+
+
+def test_a_fold_of_one_row_is_an_error():
+    # The first row has every label, so the rules send all others to the other fold.
+    Y = np.array([[1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
+    with pytest.raises(DataError, match=r"fold \d gets 1 row, too few .* ask for fewer folds"):
+        stratified_folds(Y, n_folds=2, seed=0)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0), (4,)])
+def test_labels_need_rows_and_columns(shape):
+    with pytest.raises(DataError, match="Y must have rows and label columns"):
+        stratified_folds(np.ones(shape, dtype=bool), n_folds=2, seed=0)
+
+
+@pytest.mark.parametrize(("validation", "test"), [(-0.1, 0.5), (0.5, 0.5), (0.2, 1.0), (np.nan, 0)])
+def test_impossible_fractions(validation, test):
+    with pytest.raises(DataError, match="fractions from 0 that leave rows for training"):
+        stratified_split(np.ones((10, 2), dtype=bool), validation=validation, test=test, seed=0)
+
+
+def test_a_part_that_would_be_empty_is_an_error():
+    with pytest.raises(DataError, match=r"the validation part would have no row: 0.1 of 3 rows"):
+        stratified_split(np.eye(3, dtype=bool), validation=0.1, test=0, seed=0)
+
+
+def some_features():
+    X = np.array([[0.0, 3.0, -1.0, 7.0], [4.0, 5.0, 1.0, 7.0], [0.0, 4.0, 3.0, 7.0]])
+    other = np.array([[1.0, 0.0, -5.0, 7.0], [8.0, 4.5, 1.0, 9.0]])
+    return X, other
+
+
+def test_dense_scaling_maps_training_ranges_and_clips_the_rest():
+    X, other = some_features()
+    scaling = MinMaxScaling.fit(X)
+    assert scaling.transform(X).tolist() == [[0, 0, 0, 0], [1, 1, 0.5, 0], [0, 0.5, 1, 0]]
+    assert scaling.transform(other).tolist() == [[0.25, 0, 0, 0], [1, 0.75, 0.5, 0]]
+
+
+def test_sparse_scaling_equals_dense_but_for_negative_columns():
+    X, other = some_features()
+    scaling = MinMaxScaling.fit(sparse.csr_array(X))
+    dense = MinMaxScaling.fit(X).transform(other)
+    stored = scaling.transform(sparse.csr_array(other))
+    assert isinstance(stored, sparse.csr_array)
+    assert np.array_equal(stored.toarray()[:, [0, 1, 3]], dense[:, [0, 1, 3]])
+    assert stored.toarray()[:, 2].tolist() == [-1, 1 / 3]
+    assert (stored.data != 0).all()
+
+
+@given(hnp.arrays(np.float64, (6, 3), elements=st.floats(-1e6, 1e6)))
+@settings(max_examples=50, deadline=None)
+def test_scaled_values_lie_in_the_unit_interval(X):
+    scaling = MinMaxScaling.fit(X[:4])
+    again = MinMaxScaling(scaling.shift, scaling.width, scaling.low)
+    scaled = again.transform(X)
+    assert ((scaled >= 0) & (scaled <= 1)).all()
+    varying = X[:4].max(axis=0) > X[:4].min(axis=0)
+    assert (scaled[:4].max(axis=0) == varying).all()
+
+
+def test_scaling_keeps_float32_and_the_input():
+    X, _ = some_features()
+    X = X.astype(np.float32)
+    kept = X.copy()
+    assert MinMaxScaling.fit(X).transform(X).dtype == np.float32
+    assert MinMaxScaling.fit(sparse.csr_array(X)).transform(sparse.csr_array(X)).dtype == np.float32
+    assert np.array_equal(X, kept)
+
+
+def test_scaling_refuses_other_widths_and_no_rows():
+    with pytest.raises(DataError, match="fitted on 2 features, got 3"):
+        MinMaxScaling.fit(np.ones((2, 2))).transform(np.ones((2, 3)))
+    with pytest.raises(DataError, match="at least one training row"):
+        MinMaxScaling.fit(np.ones((0, 2)))
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_split_scales_with_training_rows_only(storage):
+    X = np.array([[0.0, 1.0], [2.0, 2.0], [1.0, 9.0], [8.0, 1.5]])
+    dataset = MultiLabelDataset.from_arrays(storage(X), np.eye(4, 2, dtype=bool))
+    fold = Fold(np.array([0, 1]), np.array([2]), np.array([3]))
+    parts = split(dataset, fold)
+    as_lists = [sparse.csr_array(part.X).toarray().tolist() for part in vars(parts).values()]
+    assert as_lists == [[[0, 0], [1, 1]], [[0.5, 1]], [[1, 0.5]]]
+    assert split(dataset, fold, scale=False).test.X.sum() == 9.5
+    assert parts.train.label_names == dataset.label_names
