@@ -1,0 +1,239 @@
+"""CLIF: label embeddings from the co-occurrence graph gate a shared feature code.
+
+Hang, Zhang, *Collaborative Learning of Label Semantics and Deep Label-Specific Features for
+Multi-Label Classification*, IEEE TPAMI 2022; layers and graph as in the authors' code.
+"""
+
+import math
+from collections.abc import Callable
+from typing import ClassVar, Self, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tailbatch.data import LabelMatrix, MultiLabelDataset
+from tailbatch.models.base import MultiLabelModel, Presets, Step
+from tailbatch.models.blocks import (
+    LabelwiseLinear,
+    check_choice,
+    check_dropout,
+    check_sizes,
+    label_bce,
+    mlp_block,
+)
+
+_LEAK = 0.1
+
+
+class CLIF(MultiLabelModel):
+    """Collaborative learning of label semantics and label-specific features.
+
+    Parameters
+    ----------
+    n_features, n_labels
+        Width of x and y.
+    embedding
+        Width of the label embeddings; None means q.
+    hidden, in_layers
+        Width of the features, and how many layers compute them.
+    dropout
+        In the feature and label networks; the authors use none.
+    graph
+        ``"cooccurrence"`` of the training rows, read by `for_dataset`, or ``"identity"`` (the
+        reference code's, where labels do not see each other).
+    gate
+        ``"sigmoid"``, or ``"linear"`` (the reference code's).
+    graph_weight
+        Weight of the term that fits embeddings to the graph.
+
+    Examples
+    --------
+    >>> CLIF(4, 3).predict_proba(torch.rand(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    name = "clif"
+    presets: ClassVar[Presets] = {
+        "reference": {
+            "embedding": None,
+            "hidden": 768,
+            "in_layers": 3,
+            "dropout": 0.2,
+            "graph": "identity",
+            "gate": "linear",
+            "graph_weight": 1e-3,
+        }
+    }
+    graph: Tensor
+    nodes: Tensor
+
+    def __init__(
+        self,
+        n_features: int,
+        n_labels: int,
+        *,
+        embedding: int | None = 256,
+        hidden: int = 512,
+        in_layers: int = 1,
+        dropout: float = 0.0,
+        graph: str = "cooccurrence",
+        gate: str = "sigmoid",
+        graph_weight: float = 1e-3,
+    ) -> None:
+        embedding = n_labels if embedding is None else embedding
+        check_sizes(embedding=embedding, hidden=hidden, in_layers=in_layers)
+        check_dropout(dropout=dropout)
+        check_choice("graph", graph, ("cooccurrence", "identity"))
+        check_choice("gate", gate, ("sigmoid", "linear"))
+        super().__init__(
+            n_features,
+            n_labels,
+            embedding=embedding,
+            hidden=hidden,
+            in_layers=in_layers,
+            dropout=dropout,
+            graph=graph,
+            gate=gate,
+            graph_weight=graph_weight,
+        )
+        self.values_per_row = n_labels * hidden
+        self.graph_weight, self.sigmoid_gate = graph_weight, gate == "sigmoid"
+        self.register_buffer("graph", torch.eye(n_labels))
+        self.register_buffer("nodes", torch.randn(n_labels, n_labels))
+        # One node has no statistics to normalize by.
+        norm = n_labels > 1
+        self.label_layers = nn.ModuleList(
+            IsomorphismLayer(width, embedding, dropout=dropout, norm=norm)
+            for width in (n_labels, embedding)
+        )
+        sizes = [n_features, *[hidden] * in_layers]
+        self.feature_encoder = mlp_block(sizes, slope=_LEAK, dropout=dropout)
+        self.gate = nn.Linear(embedding, hidden)
+        nn.init.kaiming_uniform_(self.gate.weight, nonlinearity="sigmoid")
+        nn.init.zeros_(self.gate.bias)
+        self.fusion = mlp_block([hidden, hidden], slope=_LEAK)
+        self.classifier = LabelwiseLinear(n_labels, hidden)
+        self._cached_gate: Tensor | None = None
+        # torch leaves the method untyped.
+        register = cast(Callable[[object], object], self.register_load_state_dict_post_hook)
+        register(_drop_cache)
+
+    @classmethod
+    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
+        """Build a model whose label graph comes from the training rows."""
+        model = super().for_dataset(train, **hyperparameters)
+        if model.hyperparameters["graph"] == "cooccurrence":
+            model.graph.copy_(cooccurrence_graph(train.Y))
+        return model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (b, q); in eval mode without gradient the label gate is kept."""
+        if self.training or torch.is_grad_enabled():
+            self.drop_cache()
+            return self._classify(x, self.label_gate(self.embed_labels()))
+        gate = self._cached_gate
+        if gate is None or (gate.dtype, gate.device) != (self.nodes.dtype, self.nodes.device):
+            self._cached_gate = gate = self.label_gate(self.embed_labels())
+        return self._classify(x, gate)
+
+    def step(self, x: Tensor, y: Tensor) -> Step:
+        """Return mean binary cross-entropy plus the weighted misfit of embeddings and graph."""
+        self.drop_cache()
+        embedding = self.embed_labels()
+        logits = self._classify(x, self.label_gate(embedding))
+        samples = label_bce(logits, y).mean(1)
+        bce, misfit = samples.mean(), graph_misfit(embedding, self.graph)
+        objective = bce + self.graph_weight * misfit
+        terms = {"bce": bce.detach(), "graph": misfit.detach()}
+        return Step(objective, logits.detach(), samples.detach(), terms)
+
+    def embed_labels(self) -> Tensor:
+        """Return label embeddings (q, c): two isomorphism layers over fixed random nodes."""
+        embedding = self.nodes
+        for layer in self.label_layers:
+            embedding = layer(embedding, self.graph)
+        return embedding
+
+    def label_gate(self, embedding: Tensor) -> Tensor:
+        """Return what each label takes from each feature, (q, hidden)."""
+        gate: Tensor = self.gate(embedding)
+        return gate.sigmoid() if self.sigmoid_gate else gate
+
+    def drop_cache(self) -> None:
+        """Forget the label gate kept for prediction."""
+        self._cached_gate = None
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; training forgets the label gate kept for prediction."""
+        if mode:
+            self.drop_cache()
+        return super().train(mode)
+
+    def _classify(self, x: Tensor, gate: Tensor) -> Tensor:
+        features = self.feature_encoder(x)
+        logits: Tensor = self.classifier(self.fusion(features[:, None] * gate))  # (b, q, hidden)
+        return logits
+
+
+def _drop_cache(model: nn.Module, _: object) -> None:
+    # A function of the module, because a model with a lambda among its hooks cannot be pickled.
+    if isinstance(model, CLIF):
+        model.drop_cache()
+
+
+class IsomorphismLayer(nn.Module):
+    """One layer of a graph isomorphism network: MLP((1 + eps) e + A e), plus e if widths agree.
+
+    Examples
+    --------
+    >>> IsomorphismLayer(3, 8)(torch.eye(3), torch.eye(3)).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(
+        self, width_in: int, width_out: int, *, dropout: float = 0.0, norm: bool = True
+    ) -> None:
+        super().__init__()
+        self.eps = nn.Parameter(torch.zeros(()))
+        sizes = [width_in, math.ceil(width_out / 2), width_out]
+        self.body = mlp_block(sizes, slope=_LEAK, dropout=dropout, norm=norm)
+        self.residual = width_in == width_out
+
+    def forward(self, nodes: Tensor, graph: Tensor) -> Tensor:
+        """Return new node features for node features and adjacency."""
+        hidden: Tensor = self.body((1 + self.eps) * nodes + graph @ nodes)
+        return hidden + nodes if self.residual else hidden
+
+
+def cooccurrence_graph(Y: LabelMatrix) -> Tensor:
+    """Return the label graph (q, q): the mean of P(k | j) and P(j | k), diagonal 0.
+
+    A label without positives has no neighbors.
+
+    Examples
+    --------
+    >>> cooccurrence_graph(np.array([[1, 1], [1, 0]], dtype=bool))
+    tensor([[0.0000, 0.7500],
+            [0.7500, 0.0000]])
+    """
+    counts = Y.astype(np.float64)
+    together = counts.T @ counts
+    together = together if isinstance(together, np.ndarray) else together.toarray()
+    conditional = together / np.maximum(np.diag(together), 1e-6)[:, None]
+    np.fill_diagonal(conditional, 0.0)
+    return torch.from_numpy((conditional + conditional.T) / 2).float()
+
+
+def graph_misfit(embedding: Tensor, graph: Tensor) -> Tensor:
+    """Return the mean squared difference of the graph with loops and the embeddings' cosines.
+
+    Examples
+    --------
+    >>> graph_misfit(2 * torch.eye(2), torch.zeros(2, 2)) < 1e-6
+    tensor(True)
+    """
+    unit = embedding / (embedding.norm(dim=1, keepdim=True) + 1e-6)
+    loops = torch.eye(len(graph), dtype=graph.dtype, device=graph.device)
+    return F.mse_loss(unit @ unit.T, graph + loops)
