@@ -16,11 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.errors import DataError, DownloadError
+
+if TYPE_CHECKING:
+    import requests
 
 #: Called with the bytes received so far and the bytes expected.
 Progress = Callable[[int, int], None]
@@ -325,12 +328,15 @@ def _download(entry: KnownDataset, progress: Progress | None) -> Path:
     )
 
 
-def _in_short(error: Exception) -> str:
+def _in_short(error: "requests.RequestException") -> str:
     """Say in a few words what requests says in a paragraph."""
-    response = getattr(error, "response", None)
-    if response is not None:
-        return f"HTTP {response.status_code}"
-    return "no answer in time" if "Timeout" in type(error).__name__ else "no connection"
+    from requests import ConnectionError, Timeout
+
+    if error.response is not None:
+        return f"HTTP {error.response.status_code}"
+    if isinstance(error, Timeout):
+        return "no answer in time"
+    return "no connection" if isinstance(error, ConnectionError) else "the connection broke"
 
 
 def _resume(url: str, target: Path, part: Path, size: int, progress: Progress | None) -> None:

@@ -1,0 +1,168 @@
+"""Preparations of a dataset: ``full``, ``paper``, and the mangled ``as-published``.
+
+A preparation has a part that looks at the whole file, because else the number of labels would
+differ from fold to fold, and a part that is fitted on the training rows of each fold.
+
+============== ================================================= ================================
+preparation    whole file                                        training rows of a fold
+============== ================================================= ================================
+full           nothing                                           scaling
+paper          labels with at most 20 positives are dropped      feature selection, scaling
+as-published   the wrong columns are read as labels; then rare   nothing
+               ones dropped, features selected, all scaled
+============== ================================================= ================================
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tailbatch.data import catalog
+from tailbatch.data.dataset import Features, MultiLabelDataset
+from tailbatch.data.folds import Fold, IntArray, MinMaxScaling, Parts, split
+from tailbatch.errors import DataError
+
+PREPARATIONS = ("full", "paper", "as-published")
+FEW_POSITIVES = 20
+"""The paper's script drops labels with at most this many positives."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedDataset:
+    """A dataset after the whole-file part of a preparation, and what is left to do in each fold.
+
+    Parameters
+    ----------
+    dataset
+        Its labels are final: stratify the folds on ``dataset.Y``.
+    preparation
+        The name of the preparation.
+    n_features
+        How many features each fold keeps, those with the largest sums over its training rows.
+    scale
+        Whether each fold is scaled with the ranges of its training rows.
+    """
+
+    dataset: MultiLabelDataset
+    preparation: str
+    n_features: int
+    scale: bool = True
+
+    def split(self, fold: Fold) -> Parts:
+        """Return the parts of a fold, with features selected and scaled by its training rows."""
+        dataset = self.dataset
+        if self.n_features < dataset.n_features:
+            dataset = dataset.with_features(
+                largest_columns(dataset.take(fold.train).X, self.n_features)
+            )
+        return split(dataset, fold, scale=self.scale)
+
+
+def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDataset:
+    """Apply the whole-file part of a preparation.
+
+    What the paper did to a dataset is looked up by ``dataset.name``; a dataset that the catalog
+    does not know keeps all its features.
+
+    Parameters
+    ----------
+    dataset
+        A whole dataset, as loaded.
+    preparation
+        ``"full"``, ``"paper"``, or ``"as-published"`` where the paper read the wrong columns.
+
+    Examples
+    --------
+    >>> Y = np.zeros((30, 2), dtype=bool)
+    >>> Y[:25, 0] = Y[:20, 1] = True
+    >>> data = MultiLabelDataset.from_arrays(np.eye(30), Y, label_names=["common", "rare"])
+    >>> prepare(data, "paper").dataset.label_names
+    ('common',)
+    >>> prepare(data, "full").dataset.label_names
+    ('common', 'rare')
+    """
+    if preparation == "full":
+        return PreparedDataset(dataset, preparation, dataset.n_features)
+    entry = catalog.catalog().get(dataset.name)
+    kept = (entry and entry.paper_features) or dataset.n_features
+    if preparation == "paper":
+        return PreparedDataset(_without_rare_labels(dataset), preparation, kept)
+    if preparation == "as-published" and entry and entry.as_published:
+        return PreparedDataset(
+            _as_published(dataset, entry.as_published, kept), preparation, kept, scale=False
+        )
+    raise DataError(_refusal(dataset.name, preparation))
+
+
+def _refusal(name: str, preparation: str) -> str:
+    if preparation == "as-published":
+        mangled = [entry.name for entry in catalog.catalog().values() if entry.as_published]
+        return (
+            f"{name} has no preparation as-published, only {', '.join(mangled)} have; "
+            "use paper or full"
+        )
+    return f"there is no preparation {preparation!r}; there are: {', '.join(PREPARATIONS)}"
+
+
+def largest_columns(X: Features, count: int) -> IntArray:
+    """Return the `count` columns with the largest sums, in their order; ties go to the first.
+
+    Examples
+    --------
+    >>> largest_columns(np.array([[1.0, 5.0, 2.0, 2.0]]), 2)
+    array([1, 2])
+    """
+    order = np.argsort(-np.asarray(X.sum(axis=0)), kind="stable")
+    return np.sort(order[:count])
+
+
+def _without_rare_labels(dataset: MultiLabelDataset) -> MultiLabelDataset:
+    common = np.flatnonzero(np.asarray(dataset.Y.sum(axis=0)) > FEW_POSITIVES)
+    if not common.size:
+        raise DataError(
+            f"no label of {dataset.name} has more than {FEW_POSITIVES} positives, so the "
+            "preparation paper would drop them all; use full"
+        )
+    return dataset.with_labels(common)
+
+
+def _as_published(
+    dataset: MultiLabelDataset, mangling: catalog.AsPublished, n_features: int
+) -> MultiLabelDataset:
+    _log.warning(
+        "%s as published: the last %d columns of the file are taken for labels, which they are not,"
+        " and features are selected and scaled on all rows, test rows included",
+        dataset.name,
+        mangling.n_labels,
+    )
+    mangled = _without_rare_labels(last_columns_as_labels(dataset, mangling))
+    selected = mangled.with_features(largest_columns(mangled.X, n_features))
+    return replace(selected, X=MinMaxScaling.fit(selected.X).transform(selected.X))
+
+
+def last_columns_as_labels(
+    dataset: MultiLabelDataset, mangling: catalog.AsPublished
+) -> MultiLabelDataset:
+    """Return the dataset with the last columns of its file as labels, as in the paper's script."""
+    labels = (_csr(dataset.Y), dataset.label_names)
+    features = (_csr(dataset.X), dataset.feature_names)
+    left, right = (labels, features) if mangling.labels_first else (features, labels)
+    cells = sparse.hstack([left[0], right[0]], format="csr")
+    names = (*left[1], *right[1])
+    end = len(names) - mangling.n_labels
+    return MultiLabelDataset.from_arrays(
+        cells[:, :end],
+        cells[:, end:],
+        name=dataset.name,
+        feature_names=names[:end],
+        label_names=names[end:],
+    )
+
+
+def _csr(matrix: Any) -> sparse.csr_array:
+    return sparse.csr_array(matrix, dtype=np.float64)
