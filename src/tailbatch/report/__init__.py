@@ -1,0 +1,1 @@
+"""Facts and results as tables and figures for people; needs no torch."""

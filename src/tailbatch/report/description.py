@@ -1,0 +1,236 @@
+"""What a person wants to know about a multi-label dataset before learning from it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from tailbatch.data.dataset import Features, LabelMatrix, MultiLabelDataset
+from tailbatch.imbalance import (
+    imbalance_ratio,
+    label_cardinality,
+    label_counts,
+    label_density,
+    mean_imbalance_ratio,
+    minority_labels,
+    scumble,
+)
+
+TOP_LABELS = 6
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """How often one label occurs.
+
+    Attributes
+    ----------
+    positives, share
+        Rows that carry the label, as a count and as a fraction.
+    imbalance_ratio
+        IRLbl (Eq. 1): positives of the commonest label over positives of this one.
+    is_minority
+        Whether the ratio is above MeanIR.
+    """
+
+    name: str
+    positives: int
+    share: float
+    imbalance_ratio: float
+    is_minority: bool
+
+
+@dataclass(frozen=True)
+class Cooccurrence:
+    """How often the commonest labels occur together.
+
+    Attributes
+    ----------
+    names
+        The labels, commonest first.
+    share
+        ``share[i][j]``: of the rows with label i, the fraction that also has label j.
+    """
+
+    names: tuple[str, ...]
+    share: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """The facts of a dataset.
+
+    Attributes
+    ----------
+    feature_density
+        Fraction of the feature values that are not zero.
+    distinct_label_sets
+        How many different combinations of labels occur.
+    minority_row_share
+        Fraction of the rows with at least one minority label.
+    labels
+        Every label, commonest first; ties in file order.
+    warnings
+        What a practitioner would want to look at first, one sentence each.
+    """
+
+    name: str
+    digest: str
+    n_samples: int
+    n_features: int
+    n_labels: int
+    feature_storage: str
+    feature_density: float
+    label_cardinality: float
+    label_density: float
+    distinct_label_sets: int
+    mean_imbalance_ratio: float
+    scumble: float
+    n_minority_labels: int
+    minority_row_share: float
+    labels: tuple[LabelFacts, ...]
+    cooccurrence: Cooccurrence
+    warnings: tuple[str, ...]
+
+
+def describe(dataset: MultiLabelDataset) -> Description:
+    """Return the facts of a dataset.
+
+    Examples
+    --------
+    >>> Y = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)
+    >>> data = MultiLabelDataset.from_arrays(np.arange(10.0).reshape(5, 2), Y)
+    >>> facts = describe(data)
+    >>> facts.label_cardinality, facts.mean_imbalance_ratio, facts.n_minority_labels
+    (1.2, 1.5, 1)
+    >>> facts.warnings
+    ('1 label has no positive: label_2', '1 row has no label')
+    """
+    Y = dataset.Y
+    minority = minority_labels(Y)
+    with_minority = np.asarray(Y[:, np.flatnonzero(minority)].sum(axis=1)) > 0
+    return Description(
+        name=dataset.name,
+        digest=dataset.digest,
+        n_samples=dataset.n_samples,
+        n_features=dataset.n_features,
+        n_labels=dataset.n_labels,
+        feature_storage="sparse" if dataset.is_sparse else "dense",
+        feature_density=_nonzero_share(dataset.X),
+        label_cardinality=label_cardinality(Y),
+        label_density=label_density(Y),
+        distinct_label_sets=len(set(_row_keys(Y))),
+        mean_imbalance_ratio=mean_imbalance_ratio(Y),
+        scumble=scumble(Y),
+        n_minority_labels=int(minority.sum()),
+        minority_row_share=float(with_minority.mean()),
+        labels=_label_facts(dataset, minority),
+        cooccurrence=_cooccurrence(dataset),
+        warnings=(*dataset.notices, *_warnings(dataset)),
+    )
+
+
+def _nonzero_share(X: Any) -> float:
+    nonzero = X.count_nonzero() if sparse.issparse(X) else np.count_nonzero(X)
+    return float(nonzero / max(X.shape[0] * X.shape[1], 1))
+
+
+def _commonest_first(Y: LabelMatrix) -> npt.NDArray[np.intp]:
+    return np.argsort(-label_counts(Y), kind="stable")
+
+
+def _label_facts(
+    dataset: MultiLabelDataset, minority: npt.NDArray[np.bool_]
+) -> tuple[LabelFacts, ...]:
+    counts, ratios = label_counts(dataset.Y), imbalance_ratio(dataset.Y)
+    return tuple(
+        LabelFacts(
+            name=dataset.label_names[j],
+            positives=int(counts[j]),
+            share=float(counts[j] / dataset.n_samples),
+            imbalance_ratio=float(ratios[j]),
+            is_minority=bool(minority[j]),
+        )
+        for j in _commonest_first(dataset.Y)
+    )
+
+
+def _cooccurrence(dataset: MultiLabelDataset) -> Cooccurrence:
+    top = _commonest_first(dataset.Y)[:TOP_LABELS]
+    labels = sparse.csr_array(dataset.Y[:, top], dtype=np.int64)
+    together = (labels.T @ labels).toarray()
+    share = together / np.maximum(together.diagonal()[:, None], 1)
+    return Cooccurrence(
+        names=tuple(dataset.label_names[j] for j in top),
+        share=tuple(tuple(row) for row in share.tolist()),
+    )
+
+
+def _warnings(dataset: MultiLabelDataset) -> Iterator[str]:
+    counts = label_counts(dataset.Y)
+    names = np.array(dataset.label_names, dtype=object)
+    for what, chosen in (
+        ("no positive", counts == 0),
+        ("a single positive", counts == 1),
+        ("no negative", counts == dataset.n_samples),
+    ):
+        if chosen.any():
+            yield f"{_count(int(chosen.sum()), 'label')} {what}: {_first_few(names[chosen])}"
+    empty = int((np.asarray(dataset.Y.sum(axis=1)) == 0).sum())
+    if empty:
+        yield f"{_count(empty, 'row')} no label"
+    yield from _duplicate_warning(dataset)
+    constant = _constant_features(dataset.X)
+    if constant.any():
+        features = np.array(dataset.feature_names, dtype=object)[constant]
+        yield f"{_count(len(features), 'feature')} the same value in every row: " + _first_few(
+            features
+        )
+
+
+def _duplicate_warning(dataset: MultiLabelDataset) -> Iterator[str]:
+    if not dataset.n_features:
+        return
+    labels_of: dict[bytes, set[bytes]] = {}
+    for features, labels in zip(_row_keys(dataset.X), _row_keys(dataset.Y), strict=True):
+        labels_of.setdefault(features, set()).add(labels)
+    repeated = dataset.n_samples - len(labels_of)
+    if repeated:
+        at_odds = sum(len(labels) > 1 for labels in labels_of.values())
+        yield (
+            f"{_count(repeated, 'row')} the same features as an earlier row"
+            + (f"; in {at_odds:,} of these groups the labels differ" if at_odds else "")
+        )
+
+
+def _row_keys(matrix: Any) -> Iterator[bytes]:
+    """Yield for each row bytes that are equal exactly for equal rows."""
+    if sparse.issparse(matrix):
+        rows = sparse.csr_array(matrix, copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        for start, end in zip(rows.indptr, rows.indptr[1:], strict=False):
+            yield rows.indices[start:end].tobytes() + rows.data[start:end].tobytes()
+    else:
+        for row in np.ascontiguousarray(matrix):
+            yield row.tobytes()
+
+
+def _constant_features(X: Features) -> npt.NDArray[np.bool_]:
+    low, high = X.min(axis=0), X.max(axis=0)
+    if sparse.issparse(X):
+        low, high = low.toarray(), high.toarray()
+    return np.asarray(low == high).ravel()
+
+
+def _count(number: int, noun: str) -> str:
+    """Return for instance ``1 row has`` or ``2 rows have``."""
+    return f"1 {noun} has" if number == 1 else f"{number:,} {noun}s have"
+
+
+def _first_few(names: npt.NDArray[Any], most: int = 5) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,0 +1,64 @@
+"""Figures; each is drawn from a table of facts and written as PNG or SVG."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from tailbatch.errors import TailbatchError
+from tailbatch.files import replacing
+from tailbatch.report.description import Description
+
+MINORITY = "#c1440e"
+MAJORITY = "#7a8ca5"
+FORMATS = (".png", ".svg")
+
+
+def label_frequencies(facts: Description) -> Figure:
+    """Draw how often each label occurs, commonest first, minority labels in another color.
+
+    The scale is logarithmic, since the commonest label may have a thousand times the positives of
+    the rarest. A label without positives has no bar.
+    """
+    figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for is_minority, color in ((False, MAJORITY), (True, MINORITY)):
+        bars = [
+            (rank, label.positives)
+            for rank, label in enumerate(facts.labels, start=1)
+            if label.is_minority == is_minority and label.positives
+        ]
+        kind = "minority labels" if is_minority else "other labels"
+        if bars:
+            ranks, positives = zip(*bars, strict=True)
+            axes.bar(ranks, positives, width=0.85, color=color, label=f"{len(bars)} {kind}")
+    axes.set_yscale("log")
+    axes.set_ylabel("positives")
+    axes.set_title(
+        f"{_plain(facts.name)}: {facts.n_samples:,} rows, {facts.n_labels:,} labels, "
+        f"MeanIR {facts.mean_imbalance_ratio:.2f}",
+        loc="left",
+    )
+    if facts.n_labels <= 30:
+        names = [_plain(label.name) for label in facts.labels]
+        axes.set_xticks(range(1, facts.n_labels + 1), names, rotation=60, ha="right", fontsize=8)
+    else:
+        axes.set_xlabel("label, commonest first")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG or SVG; the same figure gives the same bytes."""
+    if path.suffix.lower() not in FORMATS:
+        raise TailbatchError(f"a picture is written as .png or .svg, got {path}")
+    # Matplotlib puts the current time into an SVG unless told otherwise.
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
+    with replacing(path) as temporary:
+        figure.savefig(temporary, metadata=metadata)
+
+
+def _plain(name: str, longest: int = 28) -> str:
+    """Return a name that is drawn as it is: a dollar sign would start a formula."""
+    shown = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
