@@ -1,0 +1,214 @@
+"""What a run left, why one failed, and which runs a study wanted: plain values that JSON keeps."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from tailbatch.errors import ResultError
+from tailbatch.results.spec import SCHEMA, RunSpec, known_fields, pressure_text
+
+
+class NewerRecordError(ResultError):
+    """A record written by a newer version: it is whole, so it is never set aside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What a run left; written once.
+
+    Parameters
+    ----------
+    spec
+        The run.
+    validation, test
+        Every metric at the best validation epoch; None where it is undefined. ``tuned_<metric>`` is
+        the same with each label's threshold tuned on the validation rows.
+    history
+        One mapping an epoch: number, steps and seconds so far, losses, validation metrics, shares.
+    best_epoch
+        Counted from 1.
+    warm_up_digest
+        Names the weights at the end of the warm-up; compared strategies share it.
+    labels
+        One mapping a label: name, positives in the training rows, minority or not, test metrics, and
+        how often it was drawn against its frequency.
+    diagnostics
+        What the selector says of its draws, and the number of steps and of samples drawn.
+    max_lag
+        Most batches that were drawn before an earlier one was observed.
+    seconds
+        Training time, evaluation not counted.
+    versions, machine
+        Packages and hardware, for the record only: they are not part of the digest.
+
+    Examples
+    --------
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
+    >>> record = RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
+    ...                    best_epoch=1, warm_up_digest="")
+    >>> RunRecord.from_json(record.to_json()) == record
+    True
+    """
+
+    spec: RunSpec
+    validation: Mapping[str, float | None]
+    test: Mapping[str, float | None]
+    history: tuple[Mapping[str, Any], ...]
+    best_epoch: int
+    warm_up_digest: str
+    labels: tuple[Mapping[str, Any], ...] = ()
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    max_lag: int = 0
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the record as text; NaN becomes null, because JSON has no NaN."""
+        return to_json(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Undo `to_json`; anything else is an error that says what is wrong."""
+        values = known_fields(cls, from_json(text))
+        try:
+            values["spec"] = RunSpec.from_dict(values["spec"])
+            values["history"] = _tables(values["history"])
+            values["labels"] = _tables(values.get("labels", []))
+            for name in ("validation", "test", "diagnostics", "versions", "machine"):
+                _tables([values.get(name, {})])
+            return cls(**values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ResultError(f"not a run record: {error}") from error
+
+    def row(self) -> dict[str, Any]:
+        """Return the run as one row of a table: plain cells only, as CSV and Parquet keep them."""
+        spec = self.spec.to_dict()
+        plan = spec.pop("plan")
+        spec["selection_pressure"] = pressure_text(self.spec.selection_pressure)
+        cells = {
+            **spec,
+            **{f"plan_{name}": value for name, value in plan.items()},
+            **self.test,
+            **{f"validation_{name}": value for name, value in self.validation.items()},
+            "best_epoch": self.best_epoch,
+            "seconds": self.seconds,
+            "max_lag": self.max_lag,
+            "steps": self.diagnostics.get("steps"),
+            "drawn_samples": self.diagnostics.get("drawn_samples"),
+            "warm_up_digest": self.warm_up_digest,
+            "digest": self.spec.digest,
+        }
+        return {name: _cell(value) for name, value in cells.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFailure:
+    """Why a run could not be done.
+
+    Examples
+    --------
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
+    >>> RunFailure(spec=spec, message="the loss is no longer a number").attempts
+    1
+    """
+
+    spec: RunSpec
+    message: str
+    traceback: str = ""
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """The runs a study wants, whether they are done or not.
+
+    ``shows`` names the tables and figures of the paper that the runs are for.
+
+    Examples
+    --------
+    >>> StudyPlan(name="mine", specs=()).shows
+    ()
+    """
+
+    name: str
+    specs: tuple[RunSpec, ...]
+    title: str = ""
+    shows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetFacts:
+    """A dataset's content and size, kept so that a study need not read its file to start.
+
+    Parameters
+    ----------
+    name, path, labels
+        What it is called, the file it was read from, and which columns are its labels.
+    size, modified
+        The file's bytes and time of change (nanoseconds); other ones mean another content.
+    digest
+        The content.
+    facts
+        For each preparation: n_samples, n_features, n_labels, label_cardinality, label_density and
+        mean_imbalance_ratio of the whole dataset.
+
+    Examples
+    --------
+    >>> DatasetFacts(name="mine", path="mine.arff", size=10, modified=0, digest="ab12").facts
+    {}
+    """
+
+    name: str
+    path: str
+    size: int
+    modified: int
+    digest: str
+    labels: int | str | list[str] | None = None
+    facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def to_json(values: Mapping[str, Any]) -> str:
+    """Return plain values with the schema's number as text; NaN becomes null."""
+    numbered = {"schema": SCHEMA, **values}
+    return json.dumps(_without_nan(numbered), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> dict[str, Any]:
+    """Undo `to_json`: return the values without the schema's number, which must be ours."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ResultError(f"not a run record: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("schema"), int):
+        raise ResultError("not a run record: it has no schema number")
+    schema = values.pop("schema")
+    if schema > SCHEMA:
+        raise NewerRecordError(
+            f"written by a newer version (schema {schema}, this one reads {SCHEMA}): "
+            "upgrade tailbatch"
+        )
+    return values
+
+
+def _tables(items: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise TypeError("a list of tables was expected")
+    return tuple(items)
+
+
+def _cell(value: Any) -> Any:
+    """Return a value that a data frame can group by and a file can hold."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

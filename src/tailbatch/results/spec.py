@@ -1,0 +1,234 @@
+"""What a run is: which data, model, strategy and seed, trained by which plan."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, Self, TypeAlias
+
+from tailbatch.errors import ResultError
+
+SCHEMA = 1
+"""Raised when the meaning of a spec or record changes; newer ones are told apart by it."""
+
+Pressure: TypeAlias = float | tuple[float, float] | None
+"""A number, a pair (from, to) annealed geometrically, or None for a strategy without pressure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """How a model is trained; the same for every strategy that is compared.
+
+    The defaults are the paper's: Adam with L2 1e-4 and batches of 128, and, from its authors' script,
+    learning rate 1e-4 with a linear warm-up over the warm-up epochs, and 100 epochs.
+
+    Parameters
+    ----------
+    epochs
+        Passes of n drawn samples each, the warm-up included.
+    batch_size
+        Samples a batch.
+    lr, weight_decay
+        Adam's step size and its L2 penalty (coupled, not AdamW).
+    warm_up_epochs
+        Plain shuffled epochs at the start, over which the learning rate rises linearly.
+    selection_loss
+        What the selector hears: ``"bce"``, each label's binary cross-entropy, or ``"model"``, each
+        sample's share of the model's own objective.
+    best_by
+        The validation metric that picks the best epoch.
+    early_stopping
+        Stop after so many epochs without a better one; None never stops early.
+    scheduler, scheduler_options
+        A class of ``torch.optim.lr_scheduler`` by name, stepped once an epoch after the warm-up, and
+        its arguments.
+    gradient_clip
+        Largest gradient norm; None does not clip.
+    training_loss_every
+        Measure objective and BCE over all training rows every so many epochs, 0 never; None: every
+        epoch up to 20,000 rows, every tenth above.
+    sample_loss_epochs
+        Epochs (from 1) after which every training sample's BCE is kept.
+
+    Examples
+    --------
+    >>> TrainingPlan(epochs=20).batch_size
+    128
+    >>> TrainingPlan(epochs=0)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ResultError: epochs must be at least 1, got 0
+    """
+
+    epochs: int = 100
+    batch_size: int = 128
+    lr: float = 1e-4
+    weight_decay: float = 1e-4
+    warm_up_epochs: int = 3
+    selection_loss: Literal["bce", "model"] = "bce"
+    best_by: str = "macro_auc"
+    early_stopping: int | None = None
+    scheduler: str | None = None
+    scheduler_options: Mapping[str, Any] = field(default_factory=dict)
+    gradient_clip: float | None = None
+    training_loss_every: int | None = None
+    sample_loss_epochs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _at_least(1, epochs=self.epochs, batch_size=self.batch_size)
+        _at_least(1, early_stopping=self.early_stopping)
+        _at_least(0, warm_up_epochs=self.warm_up_epochs, weight_decay=self.weight_decay)
+        _at_least(0, training_loss_every=self.training_loss_every)
+        _above_zero(lr=self.lr, gradient_clip=self.gradient_clip)
+        if self.selection_loss not in ("bce", "model"):
+            raise ResultError(
+                f'selection_loss must be "bce" or "model", got {self.selection_loss!r}'
+            )
+        late = [epoch for epoch in self.sample_loss_epochs if not 1 <= epoch <= self.epochs]
+        if late:
+            raise ResultError(
+                f"sample_loss_epochs must lie between 1 and epochs ({self.epochs}), got {late[0]}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One run: which data, model, strategy and seed, trained by which plan.
+
+    Parameters
+    ----------
+    dataset, dataset_digest
+        The dataset's name, and its content in hexadecimal digits, so that two files of one name are
+        two datasets.
+    preparation
+        What is done to the dataset, as in `tailbatch.data.prepare`.
+    n_folds, fold
+        How many folds there are and which one is held out, counted from 0. The folds do not depend
+        on `seed`.
+    model, hyperparameters
+        The model's name and what differs from its defaults.
+    strategy, selection_pressure, strategy_options
+        The selection strategy; its pressure: a number, a pair (from, to) annealed geometrically over
+        the epochs after the warm-up, or None where the strategy has none; and further options.
+    seed
+        Names the initial weights, the batches and the noise.
+    plan
+        How the model is trained.
+
+    Examples
+    --------
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12", model="mlp", strategy="adaptive")
+    >>> RunSpec.from_dict(spec.to_dict()) == spec
+    True
+    >>> len(spec.digest)
+    32
+    """
+
+    dataset: str
+    dataset_digest: str
+    preparation: str = "full"
+    n_folds: int = 5
+    fold: int = 0
+    model: str = "mlp"
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    strategy: str = "adaptive"
+    selection_pressure: Pressure = 16.0
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    plan: TrainingPlan = field(default_factory=TrainingPlan)
+
+    def __post_init__(self) -> None:
+        _at_least(2, n_folds=self.n_folds)
+        _at_least(0, fold=self.fold, seed=self.seed)
+        if self.fold >= self.n_folds:
+            raise ResultError(f"fold must be below n_folds ({self.n_folds}), got {self.fold}")
+        # One pressure has one spelling, else 16 and 16.0 would be two runs.
+        pressure = self.selection_pressure
+        if isinstance(pressure, tuple | list):
+            start, end = pressure
+            object.__setattr__(self, "selection_pressure", (float(start), float(end)))
+        elif pressure is not None:
+            object.__setattr__(self, "selection_pressure", float(pressure))
+
+    @cached_property
+    def digest(self) -> str:
+        """The name of the run: equal specs, dataset contents and schemas have equal digests."""
+        canonical = json.dumps({"schema": SCHEMA, **self.to_dict()}, sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON keeps them."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`; unknown or missing keys are errors."""
+        spec = known_fields(cls, values)
+        plan = known_fields(TrainingPlan, spec.get("plan", {}))
+        plan["sample_loss_epochs"] = tuple(plan.get("sample_loss_epochs", ()))
+        spec["plan"] = TrainingPlan(**plan)
+        return cls(**spec)
+
+
+def parse_pressure(text: str | float) -> Pressure:
+    """Read a pressure as people write it: a number, or ``"64:1"`` for one annealed from 64 to 1.
+
+    Examples
+    --------
+    >>> parse_pressure("64:1"), parse_pressure(16)
+    ((64.0, 1.0), 16.0)
+    >>> parse_pressure("strong")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ResultError: selection pressure must be a number from 1, or two such as 64:1 ...
+    """
+    parts = str(text).split(":")
+    try:
+        values = [float(part) for part in parts]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 2) or not all(math.isfinite(v) and v >= 1 for v in values):
+        raise ResultError(
+            "selection pressure must be a number from 1, or two such as 64:1 for an annealed one, "
+            f"got {text!r}"
+        )
+    return values[0] if len(values) == 1 else (values[0], values[1])
+
+
+def pressure_text(pressure: Pressure) -> str:
+    """Write a pressure as people do; undo `parse_pressure`.
+
+    Examples
+    --------
+    >>> pressure_text((64.0, 1.0)), pressure_text(16.0), pressure_text(None)
+    ('64:1', '16', '')
+    """
+    if pressure is None:
+        return ""
+    values = pressure if isinstance(pressure, tuple) else (pressure,)
+    return ":".join(f"{value:g}" for value in values)
+
+
+def known_fields(kind: type, values: Any) -> dict[str, Any]:
+    """Return `values` as keyword arguments of the dataclass `kind`; unknown keys are errors."""
+    if not isinstance(values, Mapping):
+        raise ResultError(f"{kind.__name__} must be a table of values, got {type(values).__name__}")
+    unknown = sorted(set(values) - {item.name for item in fields(kind)})
+    if unknown:
+        raise ResultError(f"{kind.__name__} has no field {unknown[0]!r}")
+    return dict(values)
+
+
+def _at_least(bound: int, **values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not (math.isfinite(value) and value >= bound):
+            raise ResultError(f"{name} must be at least {bound}, got {value}")
+
+
+def _above_zero(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ResultError(f"{name} must be above 0, got {value}")

@@ -1,0 +1,294 @@
+"""A folder of run records that processes and machines may share."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tailbatch.errors import ResultError
+from tailbatch.files import replacing
+from tailbatch.results.record import (
+    DatasetFacts,
+    NewerRecordError,
+    RunFailure,
+    RunRecord,
+    StudyPlan,
+    from_json,
+    to_json,
+)
+from tailbatch.results.spec import RunSpec, known_fields
+
+_DAY = 24 * 3600
+
+_log = logging.getLogger(__name__)
+
+
+class ResultStore:
+    """A folder of run records, safe to share between processes and machines.
+
+    ==================================== =============================================================
+    ``runs/<digest>.json``               a run's record
+    ``runs/<digest>.npz``                its bulky arrays
+    ``checkpoints/<digest>.safetensors`` where a run under way can go on
+    ``checkpoints/<digest>.epoch``       the epochs it has done
+    ``failures/<digest>.json``           why a run could not be done
+    ``studies/<name>.json``              the runs a study wants
+    ``datasets/<digest>.json``           content and size of the datasets, by file
+    ``damaged/``                         records that cannot be read
+    ==================================== =============================================================
+
+    Each file is written whole or not at all, and a record is never changed: when two processes do
+    the same run, the second replaces the record by an equal one. A record that cannot be read is
+    moved to ``damaged/`` with a log message, so that its run is done again. Several studies may share
+    a store, and a run that both want is done once.
+
+    Parameters
+    ----------
+    path
+        The folder; it is made when something is first kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = ResultStore(Path(tempfile.mkdtemp()))
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
+    >>> store.has(spec)
+    False
+    >>> store.add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
+    ...                     best_epoch=1, warm_up_digest=""))
+    >>> store.has(spec), store.frame()["macro_f"].tolist()
+    (True, [0.5])
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def has(self, spec: RunSpec) -> bool:
+        """Whether the run is done."""
+        return self._file("runs", spec.digest).exists()
+
+    def add(self, record: RunRecord, arrays: Mapping[str, np.ndarray] | None = None) -> None:
+        """Keep a record, its arrays first, so that a record never lacks them."""
+        path = self._file("runs", record.spec.digest)
+        with self._writing():
+            if arrays:
+                with replacing(path.with_suffix(".npz")) as temporary:
+                    np.savez_compressed(temporary, allow_pickle=False, **dict(arrays))
+            with replacing(path) as temporary:
+                temporary.write_text(record.to_json(), encoding="utf-8")
+            self._file("failures", record.spec.digest).unlink(missing_ok=True)
+
+    def get(self, spec: RunSpec) -> RunRecord:
+        """Return the record of a run that is done."""
+        if not self.has(spec):
+            raise ResultError(f"{self.path} has no record of run {spec.digest}: it is not done yet")
+        return self._record(self._file("runs", spec.digest))
+
+    def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
+        """Return the arrays kept with a run; none where there are none."""
+        path = self._file("runs", spec.digest).with_suffix(".npz")
+        if not path.exists():
+            return {}
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+
+    def checkpoint(self, spec: RunSpec) -> Path:
+        """Return where a run under way keeps its checkpoint."""
+        return self.path / "checkpoints" / f"{spec.digest}.safetensors"
+
+    def epochs_done(self, spec: RunSpec) -> int:
+        """Return the epochs that a run under way says it has done; 0 where nothing is known."""
+        try:
+            return int(self._epoch_file(spec).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def note_epoch(self, spec: RunSpec, epoch: int) -> None:
+        """Say how far a run under way is; others may read it at any moment, so nothing is flushed."""
+        path = self._epoch_file(spec)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(epoch))
+
+    def forget_progress(self, spec: RunSpec) -> None:
+        """Remove what a run under way keeps, because it is done."""
+        self.checkpoint(spec).unlink(missing_ok=True)
+        self._epoch_file(spec).unlink(missing_ok=True)
+
+    def records(self, study: str | None = None) -> Iterator[RunRecord]:
+        """Yield every readable record, in the order of digests; set the damaged ones aside.
+
+        Parameters
+        ----------
+        study
+            Only the runs that the study of this name wants.
+        """
+        wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
+        for path in self._files("runs"):
+            if wanted is not None and path.stem not in wanted:
+                continue
+            try:
+                yield self._record(path)
+            except FileNotFoundError:
+                continue  # another process has just set it aside
+            except NewerRecordError:
+                raise
+            except ResultError as error:
+                self._set_aside(path, error)
+
+    def done(self) -> frozenset[str]:
+        """Return the digests of all runs that are done and whose records can be read."""
+        return frozenset(record.spec.digest for record in self.records())
+
+    def frame(self, study: str | None = None) -> pd.DataFrame:
+        """Return one row a run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
+
+        Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
+        ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
+        written as people write them (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
+        """
+        return pd.DataFrame([record.row() for record in self.records(study)])
+
+    def curves(self, study: str | None = None) -> pd.DataFrame:
+        """Return one row a run and epoch: the run's digest and what its history says."""
+        return pd.DataFrame(
+            [
+                {"digest": record.spec.digest, **_flat(epoch)}
+                for record in self.records(study)
+                for epoch in record.history
+            ]
+        )
+
+    def labels(self, study: str | None = None) -> pd.DataFrame:
+        """Return one row a run and label: the run's digest and what it says of the label."""
+        return pd.DataFrame(
+            [
+                {"digest": record.spec.digest, **label}
+                for record in self.records(study)
+                for label in record.labels
+            ]
+        )
+
+    def keep_failure(self, failure: RunFailure) -> None:
+        """Keep why a run could not be done; a later success removes it."""
+        self._keep("failures", failure.spec.digest, asdict(failure))
+
+    def failures(self) -> tuple[RunFailure, ...]:
+        """Return why runs could not be done, in the order of digests."""
+        found = []
+        for _, values in self._kept("failures", RunFailure):
+            values["spec"] = RunSpec.from_dict(values["spec"])
+            found.append(RunFailure(**values))
+        return tuple(found)
+
+    def keep_study(self, plan: StudyPlan) -> None:
+        """Keep which runs a study wants; a study of the same name is replaced."""
+        values = {**asdict(plan), "specs": [spec.to_dict() for spec in plan.specs]}
+        self._keep("studies", plan.name, values)
+
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the studies that use this store, by name."""
+        found = []
+        for _, values in self._kept("studies", StudyPlan):
+            values["specs"] = tuple(RunSpec.from_dict(spec) for spec in values["specs"])
+            values["shows"] = tuple(values.get("shows", ()))
+            found.append(StudyPlan(**values))
+        return tuple(found)
+
+    def study(self, name: str) -> StudyPlan:
+        """Return the study of that name."""
+        plans = {plan.name: plan for plan in self.studies()}
+        if name not in plans:
+            raise ResultError(
+                f"{self.path} has no study {name!r}; it has: {', '.join(plans) or 'none'}"
+            )
+        return plans[name]
+
+    def keep_dataset(self, facts: DatasetFacts, key: str) -> None:
+        """Keep a dataset's facts under a key that names its file."""
+        self._keep("datasets", key, asdict(facts))
+
+    def datasets(self) -> dict[str, DatasetFacts]:
+        """Return the facts of all datasets, by the key they were kept under."""
+        return {key: DatasetFacts(**values) for key, values in self._kept("datasets", DatasetFacts)}
+
+    def tidy(self) -> None:
+        """Remove the temporary files of writers that were killed more than a day ago."""
+        for path in self.path.glob("*/.*-*"):
+            try:
+                if path.stat().st_mtime < time.time() - _DAY:
+                    path.unlink()
+            except FileNotFoundError:
+                continue  # its writer lives, and has just moved it
+
+    def _file(self, kind: str, name: str) -> Path:
+        return self.path / kind / f"{name}.json"
+
+    def _epoch_file(self, spec: RunSpec) -> Path:
+        return self.checkpoint(spec).with_suffix(".epoch")
+
+    def _files(self, kind: str) -> Iterator[Path]:
+        for path in sorted((self.path / kind).glob("*.json")):
+            if not path.name.startswith("."):  # else another process is writing it
+                yield path
+
+    def _keep(self, kind: str, name: str, values: Mapping[str, Any]) -> None:
+        with self._writing(), replacing(self._file(kind, name)) as temporary:
+            temporary.write_text(to_json(values), encoding="utf-8")
+
+    def _kept(self, kind: str, of: type) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the name and values of each file of a kind; a damaged one is set aside."""
+        for path in self._files(kind):
+            try:
+                yield path.stem, known_fields(of, from_json(_read(path)))
+            except NewerRecordError as error:
+                raise ResultError(f"{path}: {error}") from error
+            except ResultError as error:
+                self._set_aside(path, error)
+
+    def _record(self, path: Path) -> RunRecord:
+        try:
+            record = RunRecord.from_json(_read(path))
+        except NewerRecordError as error:
+            raise NewerRecordError(f"{path} was {error}") from error
+        if record.spec.digest != path.stem:
+            raise ResultError(f"{path.name} holds another run ({record.spec.digest})")
+        return record
+
+    def _set_aside(self, path: Path, error: ResultError) -> None:
+        aside = self.path / "damaged" / path.name
+        with self._writing(), suppress(FileNotFoundError):
+            aside.parent.mkdir(exist_ok=True)
+            path.replace(aside)
+        _log.warning(
+            "%s is damaged (%s); moved to %s, its run is to be done again", path, error, aside
+        )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ResultError(
+                f"the store {self.path} cannot be written ({error.strerror or error}): "
+                "free some space, or choose another folder"
+            ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ResultError(f"not text: {error}") from error
+
+
+def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
+    plain = {name: value for name, value in epoch.items() if name != "validation"}
+    metrics = epoch.get("validation") or {}
+    return plain | {f"validation_{name}": value for name, value in metrics.items()}
