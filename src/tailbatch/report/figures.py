@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from tailbatch.errors import TailbatchError
@@ -52,9 +53,9 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG or SVG; the same figure gives the same bytes."""
     if path.suffix.lower() not in FORMATS:
         raise TailbatchError(f"a picture is written as .png or .svg, got {path}")
-    # Matplotlib puts the current time into an SVG unless told otherwise.
+    # Matplotlib puts the time and random identifiers into an SVG unless told otherwise.
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-    with replacing(path) as temporary:
+    with rc_context({"svg.hashsalt": "tailbatch"}), replacing(path) as temporary:
         figure.savefig(temporary, metadata=metadata)
 
 
