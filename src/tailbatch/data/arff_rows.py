@@ -1,0 +1,290 @@
+"""The data section of an ARFF file: rows of text in, features and labels out.
+
+Most files hold numbers only, and most of their rows are plain. `fast_dense` and `fast_sparse`
+take a whole block of rows at once and accept only what they can prove to be plain; any other block
+goes to `CarefulRows`, which reads one value after another and knows what is wrong with it, and
+where.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailbatch.data.arff_columns import BINARY, Attribute, Layout, SparseRows
+from tailbatch.data.dataset import IntArray
+from tailbatch.data.decimals import parse_decimals
+from tailbatch.data.text import at_line
+
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_CELL = re.compile(rf"\s*({QUOTED}|[^,]*)\s*(,|$)")
+_PAIR = re.compile(rf"\s*([^\s,}}]+)\s+({QUOTED}|[^,}}'\"\s][^,}}]*)\s*([,}}])")
+_WEIGHT = re.compile(r",?\s*\{\s*[-+.\deE]+\s*\}")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def unquote(text: str) -> str:
+    r"""Return a name or value without its quotes and escapes.
+
+    Examples
+    --------
+    >>> unquote(r"'don\'t'"), unquote('"a b"'), unquote("plain")
+    ("don't", 'a b', 'plain')
+    """
+    if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
+        return text
+    return _ESCAPE.sub(_unescape, text[1:-1])
+
+
+def _unescape(match: re.Match[str]) -> str:
+    mark = match[1]
+    return chr(int(mark[1:], 16)) if len(mark) > 1 else _ESCAPED.get(mark, mark)
+
+
+def fast_dense(block: bytes, layout: Layout) -> NDArray[np.float64] | None:
+    """Return a block of plain dense rows as (rows, attributes), or None if it is not plain."""
+    text = block.strip(b"\n").replace(b", ", b",")
+    n_rows, width = text.count(b"\n") + 1, len(layout.attributes)
+    skeleton = text.translate(None, b"0123456789+-.eE")
+    if skeleton + b"\n" != (b"," * (width - 1) + b"\n") * n_rows:
+        return None
+    try:
+        values = parse_decimals(text)
+    except ValueError:
+        return None
+    if len(values) != n_rows * width or not np.isfinite(values).all():
+        return None
+    rows = values.reshape(n_rows, width)
+    binary = rows[:, layout.must_be_binary]
+    return rows if ((binary == 0) | (binary == 1)).all() else None
+
+
+def fast_sparse(block: bytes, layout: Layout) -> SparseRows | None:
+    """Return a block of plain sparse rows, or None if it is not plain."""
+    text = block.strip(b"\n").replace(b", ", b",") + b"\n"
+    counts = _entries_per_row(text)
+    if counts is None:
+        return None
+    try:
+        numbers = parse_decimals(text)
+    except ValueError:
+        return None
+    if len(numbers) != 2 * counts.sum():
+        return None
+    wanted, values = numbers[0::2], numbers[1::2]
+    if len(wanted) and not (wanted.min() >= 0 and wanted.max() < len(layout.attributes)):
+        return None
+    columns = wanted.astype(np.int32)
+    rises = np.diff(columns, prepend=-1) > 0
+    rises[(np.cumsum(counts) - counts)[counts > 0]] = True  # each row starts anew
+    binary = ~layout.must_be_binary[columns] | (values == 0) | (values == 1)
+    if (columns == wanted).all() and rises.all() and binary.all() and np.isfinite(values).all():
+        return SparseRows(counts, columns, values)
+    return None
+
+
+def _entries_per_row(text: bytes) -> IntArray | None:
+    """Return how many ``i v`` pairs each row has room for, or None if rows are not ``{i v,i v}``.
+
+    What is not part of a number must be ``{ , , }`` and so on; and numbers must be inside braces.
+    """
+    skeleton = text.translate(None, b"0123456789+-.eE")
+    joined = skeleton.replace(b" ,", b"")
+    n_empty = joined.count(b"{}\n")
+    n_full = joined.count(b"{ }\n")
+    if 3 * n_empty + 4 * n_full != len(joined):
+        return None
+    codes = np.frombuffer(b"\n" + text, np.uint8)
+    opening, closing = np.flatnonzero(codes == ord("{")), np.flatnonzero(codes == ord("}"))
+    inside = (codes[opening - 1] == ord("\n")).all() and (codes[closing + 1] == ord("\n")).all()
+    if not inside or np.count_nonzero(closing - opening == 1) != n_empty:
+        return None
+    ends = np.flatnonzero(np.frombuffer(skeleton, np.uint8) == ord("\n"))
+    return (np.diff(ends, prepend=-1) - 2) // 2
+
+
+class CarefulRows:
+    """Read rows value by value: quotes, missing values, comments, weights, and every mistake.
+
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    layout
+        What becomes of each attribute.
+    encoding
+        Of the text.
+    missing
+        ``"impute"`` lets ``?`` through as NaN, ``"error"`` refuses it.
+    """
+
+    def __init__(self, path: Path, layout: Layout, *, encoding: str, missing: str) -> None:
+        self.path = path
+        self.layout = layout
+        self.encoding = encoding
+        self.missing = missing
+        self.saw_weights = False
+
+    def lines(self, first_line: int, block: bytes) -> Iterator[tuple[int, str]]:
+        """Yield number and text of the lines that hold a row."""
+        for line, raw in enumerate(block.split(b"\n"), start=first_line):
+            text = raw.decode(self.encoding, errors="surrogateescape").strip()
+            if text and text[0] != "%":
+                yield line, text
+
+    def dense(self, first_line: int, block: bytes) -> NDArray[np.float64]:
+        """Return a block of dense rows, (rows, attributes)."""
+        rows = [self._dense_row(line, text) for line, text in self.lines(first_line, block)]
+        return np.array(rows).reshape(len(rows), len(self.layout.attributes))
+
+    def sparse(self, first_line: int, block: bytes) -> SparseRows:
+        """Return a block of sparse rows."""
+        rows = [self._sparse_row(line, text) for line, text in self.lines(first_line, block)]
+        return SparseRows(
+            np.array([len(row) for row in rows], dtype=np.int64),
+            np.array([column for row in rows for column, _ in row], dtype=np.int32),
+            np.array([value for row in rows for _, value in row], dtype=np.float64),
+        )
+
+    def _dense_row(self, line: int, text: str) -> list[float]:
+        if text[0] == "{":
+            raise at_line(self.path, line, "a sparse row {...} in a file of dense rows; use one")
+        if weight := re.search(_WEIGHT.pattern + r"$", text):
+            self.saw_weights = True
+            text = text[: weight.start()]
+        if "'" in text or '"' in text:
+            cells = [match[1].strip() for match in _cells(text)]
+        else:
+            cells = [cell.strip() for cell in re.sub(r"\s%.*", "", text).split(",")]
+        if len(cells) != len(self.layout.attributes):
+            raise at_line(
+                self.path,
+                line,
+                f"expected {len(self.layout.attributes):,} values (one for each @attribute), "
+                f"found {len(cells):,}; correct or remove the row",
+            )
+        return [self._value(cell, position, line) for position, cell in enumerate(cells)]
+
+    def _sparse_row(self, line: int, text: str) -> list[tuple[int, float]]:
+        if text[0] != "{":
+            raise at_line(self.path, line, "a dense row in a file of sparse rows {...}; use one")
+        entries: dict[int, float] = {}
+        position = 1
+        empty = re.compile(r"\s*\}").match(text, 1)
+        while not empty:
+            pair = _PAIR.match(text, position)
+            if pair is None:
+                raise at_line(
+                    self.path,
+                    line,
+                    f"expected 'index value' pairs in braces, found {text[position:][:30]!r}; "
+                    "the row may be cut off",
+                )
+            column = self._column(pair[1], line)
+            if column in entries:
+                raise at_line(
+                    self.path, line, f"index {column} occurs twice; keep one value for it"
+                )
+            entries[column] = self._value(pair[2].strip(), column, line)
+            position = pair.end()
+            if pair[3] == "}":
+                break
+        self._check_rest(text[empty.end() if empty else position :].strip(), line)
+        return sorted(entries.items())
+
+    def _check_rest(self, rest: str, line: int) -> None:
+        if _WEIGHT.fullmatch(rest):
+            self.saw_weights = True
+        elif rest and rest[0] != "%":
+            raise at_line(self.path, line, f"unexpected {rest[:30]!r} after the closing brace")
+
+    def _column(self, text: str, line: int) -> int:
+        try:
+            number = float(text)
+            column = int(number)
+        except (ValueError, OverflowError):
+            column = number = -1
+        if column != number or not 0 <= column < len(self.layout.attributes):
+            raise at_line(
+                self.path,
+                line,
+                f"index {text} is out of range; the file declares "
+                f"{len(self.layout.attributes):,} attributes, so indices go from 0 to "
+                f"{len(self.layout.attributes) - 1:,}",
+            )
+        return column
+
+    def _value(self, text: str, position: int, line: int) -> float:
+        """Return the number a value stands for; 0 for strings and dates, which are left out."""
+        attribute, is_label = self.layout.attributes[position], self.layout.is_label[position]
+        if attribute.kind in ("string", "date"):
+            return 0.0
+        if text == "?":
+            return self._missing(attribute, bool(is_label), line)
+        codes = self.layout.codes[position]
+        value = _number(text) if codes is None else _code(codes, unquote(text), is_label)
+        if value is not None and (not is_label or value in (0, 1)):
+            return value
+        raise at_line(self.path, line, _wrong_value(text, attribute, bool(is_label)))
+
+    def _missing(self, attribute: Attribute, is_label: bool, line: int) -> float:
+        if is_label:
+            raise at_line(
+                self.path,
+                line,
+                f"the label {attribute.name!r} is missing (?), and labels cannot be imputed; "
+                "remove the row or fill it in",
+            )
+        if self.missing == "error":
+            raise at_line(
+                self.path,
+                line,
+                f"the value of {attribute.name!r} is missing (?); pass missing='impute' to use "
+                "the mean or most frequent value",
+            )
+        return np.nan
+
+
+def _cells(text: str) -> Iterator[re.Match[str]]:
+    """Yield the cells of a dense row that has quotes."""
+    for match in _CELL.finditer(text):
+        yield match
+        if match[2] != ",":
+            return
+
+
+def _number(text: str) -> float | None:
+    """Return a finite number, or None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) and "_" not in text else None
+
+
+def _code(codes: dict[str, float], text: str, is_label: bool) -> float | None:
+    """Return the number of a nominal value; 1.0 is as good as 1 where the values are 0 and 1."""
+    code = codes.get(text.lower() if is_label else text)
+    if code is None and codes is BINARY:
+        number = _number(text)
+        return number if number in (0, 1) else None
+    return code
+
+
+def _wrong_value(text: str, attribute: Attribute, is_label: bool) -> str:
+    if is_label:
+        return (
+            f"the label {attribute.name!r} has the value {text!r}, and labels must be 0 or 1; if "
+            "this is no label, say which columns are with labels= (labels=5: the first five, "
+            "labels=-5: the last five)"
+        )
+    if attribute.kind == "numeric":
+        return (
+            f"{attribute.name!r} is numeric, and {text!r} is no finite number; correct it, or "
+            "write ? and pass missing='impute'"
+        )
+    shown = ",".join(attribute.values[:8]) + (",..." if len(attribute.values) > 8 else "")
+    return f"{text!r} is not among the values {{{shown}}} of {attribute.name!r}; declare it there"

@@ -1,0 +1,100 @@
+"""Text files in blocks of whole lines: plain or gzip, any line ending, within limits."""
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tailbatch.errors import DataError
+
+#: Read no more than this many (uncompressed) bytes of one file; a small gzip file can hold more
+#: than any memory does.
+MAX_BYTES = 8 << 30
+#: No line may be longer: it has to fit in memory as a whole.
+MAX_LINE_BYTES = 64 << 20
+
+_CHUNK = 1 << 17
+
+
+def at_line(path: Path, line: int, message: str) -> DataError:
+    """Return the error for one line of a file."""
+    return DataError(f"{path}, line {line}: {message}")
+
+
+def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    r"""Yield (number of the first line, text) for blocks of whole lines.
+
+    Lines end in ``\n`` whatever they end with in the file; the last one may lack it. A UTF-8 byte
+    order mark is left out.
+
+    Examples
+    --------
+    >>> import gzip, pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "two.txt.gz")
+    >>> _ = path.write_bytes(gzip.compress(b"one\r\ntwo"))
+    >>> list(text_blocks(path))
+    [(1, b'one\n'), (2, b'two')]
+    """
+    line = 1
+    pending: list[bytes] = []
+    for chunk in _normalized_chunks(path):
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            block = b"".join([*pending, whole, newline])
+            yield line, block
+            line += block.count(b"\n")
+            pending = []
+        pending.append(rest)
+        if sum(map(len, pending)) > MAX_LINE_BYTES:
+            raise at_line(path, line, f"the line is longer than {MAX_LINE_BYTES >> 20} MiB")
+    if last := b"".join(pending):
+        yield line, last
+
+
+def _normalized_chunks(path: Path) -> Iterator[bytes]:
+    r"""Yield the file's text with ``\r\n`` and ``\r`` turned into ``\n``."""
+    held = b""
+    for position, piece in enumerate(_chunks(path)):
+        chunk = held + piece
+        held = b""
+        if position == 0:
+            if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise DataError(f"{path} is UTF-16 text; save it as UTF-8")
+            chunk = chunk.removeprefix(codecs.BOM_UTF8)
+        if chunk.endswith(b"\r"):  # its \n may be in the next piece
+            chunk, held = chunk[:-1], b"\r"
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield chunk
+    if held:
+        yield b"\n"
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked if they are gzip."""
+    total = 0
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
+                while chunk := stream.read(_CHUNK):
+                    total += len(chunk)
+                    if total > MAX_BYTES:
+                        raise DataError(
+                            f"{path} holds more than {MAX_BYTES >> 30} GiB; if you trust it, "
+                            "raise tailbatch.data.text.MAX_BYTES"
+                        )
+                    yield chunk
+    except EOFError:
+        raise DataError(
+            f"{path} is a truncated gzip file (it ends after {total:,} unpacked bytes); "
+            "copy or download it again"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is a damaged gzip file ({error}); copy or download it again"
+        ) from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
