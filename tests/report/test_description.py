@@ -66,7 +66,7 @@ def test_twins_with_other_labels_are_counted():
     facts = describe(dataset([[1], [1], [2], [2], [2]], [[1], [0], [1], [1], [1]]))
     assert (
         "3 rows have the same features as an earlier row; "
-        "in 1 of these groups the labels differ" in facts.warnings
+        "1 of these groups disagree in their labels" in facts.warnings
     )
 
 

@@ -6,15 +6,19 @@ from typing import Annotated
 import typer
 
 from tailbatch import __version__
+from tailbatch.cli import datasets
+from tailbatch.cli.terminal import printable
 from tailbatch.errors import TailbatchError
 
 app = typer.Typer(
     name="tailbatch",
-    help="Choose mini-batches that show a network the rare labels. Try: tailbatch datasets list",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(datasets.app, name="datasets")
 
 
 def _print_version(asked: bool) -> None:
@@ -25,7 +29,9 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
+    ] = False,
     version: Annotated[
         bool,
         typer.Option(
@@ -33,15 +39,39 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Choose mini-batches that show a network the rare labels."""
+    """Choose mini-batches that show a network the rare labels.
+
+    [bold]Start here[/bold]
+
+      tailbatch datasets describe debtags      the dataset inside the package
+
+      tailbatch datasets list                  the benchmarks known by name
+
+      tailbatch datasets describe mine.arff    your own file
+    """
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in one sentence and exit code 2."""
+    """Run the command line.
+
+    A user's mistake ends in one sentence and exit code 2, Ctrl-C in 130, a mistake of ours in 1.
+    Tracebacks are shown after ``--debug`` only.
+    """
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        app()
-    except TailbatchError as error:
+        app(arguments, prog_name="tailbatch")
+    except Exception as error:
         if "--debug" in sys.argv:
             raise
-        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        message, code = _explain(error)
+        typer.secho(f"Error: {printable(message)}", fg=typer.colors.RED, err=True)
+        sys.exit(code)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """Return one sentence for a person, and the exit code."""
+    if isinstance(error, TailbatchError):
+        return str(error), 2
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}", 2
+    return f"unexpected {type(error).__name__}: {error} (add --debug to see where)", 1

@@ -200,10 +200,8 @@ def _duplicate_warning(dataset: MultiLabelDataset) -> Iterator[str]:
     repeated = dataset.n_samples - len(labels_of)
     if repeated:
         at_odds = sum(len(labels) > 1 for labels in labels_of.values())
-        yield (
-            f"{_count(repeated, 'row')} the same features as an earlier row"
-            + (f"; in {at_odds:,} of these groups the labels differ" if at_odds else "")
-        )
+        odds = f"; {at_odds:,} of these groups disagree in their labels" if at_odds else ""
+        yield f"{_count(repeated, 'row')} the same features as an earlier row{odds}"
 
 
 def _row_keys(matrix: Any) -> Iterator[bytes]:

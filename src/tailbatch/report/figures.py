@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from tailbatch.errors import TailbatchError
 from tailbatch.files import replacing
@@ -33,7 +34,10 @@ def label_frequencies(facts: Description) -> Figure:
             ranks, positives = zip(*bars, strict=True)
             axes.bar(ranks, positives, width=0.85, color=color, label=f"{len(bars)} {kind}")
     axes.set_yscale("log")
-    axes.set_ylabel("positives")
+    axes.set_ylim(bottom=0.7)  # so that a single positive is seen
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_ylabel("rows with the label")
+    axes.set_xlim(0.3, facts.n_labels + 0.7)
     axes.set_title(
         f"{_plain(facts.name)}: {facts.n_samples:,} rows, {facts.n_labels:,} labels, "
         f"MeanIR {facts.mean_imbalance_ratio:.2f}",

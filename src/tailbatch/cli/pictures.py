@@ -1,0 +1,178 @@
+"""What the ``datasets`` commands show on a terminal, 80 columns wide or more."""
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tailbatch.cli.terminal import bar, number, printable
+from tailbatch.data.catalog import KnownDataset
+from tailbatch.report.description import Cooccurrence, Description, LabelFacts
+
+MINORITY = "dark_orange3"
+SHOWN_LABELS = 20
+_NAMED_LABELS = 40
+_BAR_WIDTH = 24
+
+
+def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None:
+    """Print a table of known datasets."""
+    table = _table(
+        "dataset", "domain", ">rows", ">features", ">labels", ">card.", ">MeanIR", "file"
+    )
+    for entry in entries:
+        table.add_row(
+            entry.name,
+            entry.domain,
+            f"{entry.n_samples:,}",
+            f"{entry.n_features:,}",
+            f"{entry.n_labels:,}",
+            number(entry.label_cardinality),
+            number(entry.mean_imbalance_ratio),
+            _where(entry, entry.name in here),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        "card. is the mean number of labels of a row; MeanIR how lopsided the labels are."
+    )
+    console.print("Next: tailbatch datasets describe NAME", style="bold")
+
+
+def _where(entry: KnownDataset, is_here: bool) -> str:
+    if is_here:
+        return "here"
+    file = entry.files[0]
+    return f"{file.bytes / 1e3:,.0f} kB" if file.urls else "by hand"
+
+
+def show_description(facts: Description, entry: KnownDataset | None = None) -> None:
+    """Print the facts of a dataset, and where it comes from if it is a known one."""
+    console = Console(highlight=False)
+    console.print(Text(printable(facts.name), style="bold"))
+    console.print(_facts_table(facts))
+    _section(console, "Label frequencies", "minority labels are marked *")
+    console.print(_frequency_table(facts, ascii_only=not console.encoding.startswith("utf")))
+    if len(facts.cooccurrence.names) > 1:
+        _section(console, "Commonest labels together", "of the rows with one, % that have another")
+        console.print(_cooccurrence_table(facts.cooccurrence))
+    _section(console, "Minority labels", _minority_summary(facts))
+    console.print(Padding(Text(_minority_names(facts)), (0, 2)))
+    _section(console, "Worth a look" if facts.warnings else "Nothing odd found", "")
+    _bullets(console, facts.warnings)
+    if entry:
+        _section(console, "About", "")
+        _bullets(console, filter(None, [entry.citation, entry.note]))
+
+
+def _facts_table(facts: Description) -> Table:
+    table = Table.grid(padding=(0, 2))
+    rows = [
+        ("rows", f"{facts.n_samples:,}", "label cardinality", number(facts.label_cardinality, 4)),
+        ("features", f"{facts.n_features:,}", "label density", number(facts.label_density, 4)),
+        ("labels", f"{facts.n_labels:,}", "MeanIR", number(facts.mean_imbalance_ratio, 4)),
+        ("label sets", f"{facts.distinct_label_sets:,}", "SCUMBLE", number(facts.scumble, 4)),
+        (
+            "storage",
+            facts.feature_storage,
+            "feature values not zero",
+            f"{facts.feature_density:.1%}",
+        ),
+    ]
+    for name, value, other_name, other_value in rows:
+        table.add_row(
+            "", Text(name, style="dim"), value, Text(other_name, style="dim"), other_value
+        )
+    return table
+
+
+def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
+    table = _table("label", ">rows", ">share", ">IRLbl", "")
+    largest = max(facts.labels[0].positives, 1)
+    for label in _both_ends(facts.labels):
+        if label is None:
+            table.add_row(
+                f"... {facts.n_labels - SHOWN_LABELS:,} labels in between", "", "", "", ""
+            )
+            continue
+        style = MINORITY if label.is_minority else ""
+        table.add_row(
+            _name(label.name, mark=" *" if label.is_minority else ""),
+            f"{label.positives:,}",
+            f"{label.share:.1%}",
+            number(label.imbalance_ratio, 1),
+            bar(label.positives / largest, _BAR_WIDTH, ascii_only=ascii_only),
+            style=style,
+        )
+    return table
+
+
+def _both_ends(labels: Sequence[LabelFacts]) -> Sequence[LabelFacts | None]:
+    """Return all labels, or the commonest and the rarest with None between."""
+    if len(labels) <= SHOWN_LABELS:
+        return labels
+    half = SHOWN_LABELS // 2
+    return [*labels[:half], None, *labels[-half:]]
+
+
+def _cooccurrence_table(facts: Cooccurrence) -> Table:
+    numbers = [f">{position}" for position in range(1, len(facts.names) + 1)]
+    table = _table("label", *numbers)
+    for position, (name, shares) in enumerate(zip(facts.names, facts.share, strict=True)):
+        cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
+        table.add_row(_name(f"{position + 1} {name}"), *cells)
+    return table
+
+
+def _minority_summary(facts: Description) -> str:
+    return (
+        f"{facts.n_minority_labels:,} of {facts.n_labels:,} labels; "
+        f"{facts.minority_row_share:.1%} of the rows have one"
+    )
+
+
+def _minority_names(facts: Description) -> str:
+    names = [printable(label.name) for label in facts.labels if label.is_minority]
+    rest = len(names) - _NAMED_LABELS
+    text = ", ".join(names[:_NAMED_LABELS])
+    return f"{text} and {rest:,} more (all with --json)" if rest > 0 else text or "none"
+
+
+def _bullets(console: Console, sentences: Iterable[str]) -> None:
+    table = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        table.add_row(" -", Text(printable(sentence)))
+    console.print(table)
+
+
+def show_check(path: Path, same_bytes: bool, problem: str | None) -> None:
+    """Print what became of one file."""
+    verdict = "as published" if same_bytes else "other bytes, same facts"
+    line = Text(f"{printable(str(path))}: ")
+    line.append(printable(problem) if problem else verdict, style="red" if problem else "green")
+    Console(highlight=False).print(line, soft_wrap=True)
+
+
+def _section(console: Console, title: str, remark: str) -> None:
+    console.print()
+    console.print(Text.assemble((title, "bold"), (f"  {remark}" if remark else "", "dim")))
+
+
+def _table(*columns: str) -> Table:
+    """Return an empty table; a column whose name starts with > is set to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def _name(text: str, *, mark: str = "", longest: int = 26) -> Text:
+    """Return a name as it is, cut to fit: never as markup or control characters."""
+    shown = Text(printable(text))
+    shown.truncate(longest - len(mark), overflow="ellipsis")
+    return shown.append(mark)

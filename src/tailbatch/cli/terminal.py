@@ -1,0 +1,47 @@
+"""Text for terminals: safe names, bars, and numbers a person can compare."""
+
+import math
+
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+
+
+def printable(text: str) -> str:
+    r"""Return text that cannot steer the terminal: control characters are shown as escapes.
+
+    Examples
+    --------
+    >>> printable("red\x1b[31m")
+    'red\\x1b[31m'
+    """
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+    """Return a bar of `width` characters for a share of 1; anything above zero is seen.
+
+    Examples
+    --------
+    >>> bar(1, 4), bar(0.4, 4), bar(0.001, 4), bar(0, 4)
+    ('████', '█▋', '▏', '')
+    >>> bar(0.4, 4, ascii_only=True)
+    '##'
+    """
+    if share <= 0:
+        return ""
+    if ascii_only:
+        return "#" * max(1, round(width * share))
+    whole, eighths = divmod(max(1, round(8 * width * share)), 8)
+    return "█" * whole + _EIGHTHS[eighths]
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with thousands separated, or a dash where there is none.
+
+    Examples
+    --------
+    >>> number(1234.5), number(float("nan")), number(7, 0)
+    ('1,234.50', '-', '7')
+    """
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "-"
