@@ -40,6 +40,10 @@ class ResultError(TailbatchError, ValueError):
     """A run's specification or record cannot be used."""
 
 
+class StudyError(TailbatchError, ValueError):
+    """A study asks for something that does not exist."""
+
+
 class MissingExtraError(TailbatchError, ImportError):
     """An optional package is needed and not installed."""
 
