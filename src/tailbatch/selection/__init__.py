@@ -1,1 +1,42 @@
-"""Room: selection."""
+"""Losses in, batches of sample indices out: exact draws at a cost that does not grow with n.
+
+Start with `make_selector`. A selector is a ``DataLoader(batch_sampler=...)`` and learns through
+`Selector.observe`. The cards in this folder's README say when to use which strategy.
+"""
+
+from tailbatch.selection.adaptive import AdaptiveSelector, WeightedLoss
+from tailbatch.selection.base import Selector
+from tailbatch.selection.chain import ChainSelector
+from tailbatch.selection.diagnostics import SelectionDiagnostics
+from tailbatch.selection.hard import HardSelector
+from tailbatch.selection.loss_driven import LossDrivenSelector, mean_loss
+from tailbatch.selection.make import STRATEGIES, make_selector
+from tailbatch.selection.minority import MinoritySelector, MissedRareLabels
+from tailbatch.selection.quantization import QuantizationLaw
+from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
+from tailbatch.selection.ranking import RankLaw
+from tailbatch.selection.schedule import Constant, Geometric
+from tailbatch.selection.warm_up import WarmUp
+
+__all__ = [
+    "STRATEGIES",
+    "AdaptiveSelector",
+    "BalancedSelector",
+    "ChainSelector",
+    "Constant",
+    "Geometric",
+    "HardSelector",
+    "LossDrivenSelector",
+    "MinoritySelector",
+    "MissedRareLabels",
+    "QuantizationLaw",
+    "RandomSelector",
+    "RankLaw",
+    "SelectionDiagnostics",
+    "Selector",
+    "UniformSelector",
+    "WarmUp",
+    "WeightedLoss",
+    "make_selector",
+    "mean_loss",
+]

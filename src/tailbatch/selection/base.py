@@ -1,0 +1,386 @@
+"""The selector: epochs of index batches out, losses in, and a state that continues bit for bit."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+from typing import Any, NoReturn, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from tailbatch.errors import SelectionError, StaleSelectionError
+from tailbatch.selection.diagnostics import SelectionDiagnostics, label_exposure, minority_share
+from tailbatch.selection.inputs import (
+    FloatArray,
+    IntArray,
+    LabelMatrix,
+    as_array,
+    checked_losses,
+    label_matrix,
+    state_array,
+    state_integer,
+    whole_number,
+)
+
+STATE_VERSION = 1
+
+
+class Settings(TypedDict, total=False):
+    """Keyword settings that every selector takes; see `Selector`."""
+
+    batch_size: int
+    seed: int
+    max_lag: int
+    labels: object
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A batch that was handed out, until its losses come."""
+
+    index: IntArray
+    weights: FloatArray
+
+
+class Selector(ABC):
+    """Draws each epoch's batches of sample indices; use it as ``DataLoader(batch_sampler=...)``.
+
+    An epoch is ``ceil(n / batch_size)`` batches and n draws, the last batch short. A batch is
+    *pending* from when it is drawn until its losses are observed; pending batches are part of the
+    saved state and are handed out again first after loading it.
+
+    Parameters
+    ----------
+    n_samples
+        n, the number of training samples.
+    batch_size
+        Samples in a batch; one batch of n if it is larger than n.
+    seed
+        A batch depends only on (seed, epoch, batch number) and on the observed losses.
+    max_lag
+        How many batches may be pending when another one is drawn. 0 suits a plain loop; loaders
+        that read ahead need more.
+    labels
+        Label matrix (n, q), only for the label figures of `diagnostics`.
+
+    Notes
+    -----
+    A strategy fills in `_draw` and `_probabilities`, and what it needs of the other hooks at the
+    end of the class. Hooks get the epoch as an argument and remember only the losses.
+    """
+
+    strategy: str
+
+    def __init__(
+        self,
+        n_samples: int,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        max_lag: int = 0,
+        labels: object = None,
+    ) -> None:
+        self.n_samples = whole_number("n_samples", n_samples, least=1)
+        self.batch_size = whole_number("batch_size", batch_size, least=1)
+        self.seed = whole_number("seed", seed, least=0)
+        self.max_lag = whole_number("max_lag", max_lag, least=0)
+        self.labels: LabelMatrix | None = None if labels is None else label_matrix(labels)
+        if self.labels is not None and self.labels.shape[0] != self.n_samples:
+            raise SelectionError(
+                f"labels must have one row for each of the {self.n_samples} samples, "
+                f"got {self.labels.shape[0]}"
+            )
+        self._epoch = 0
+        self._number = 0  # batches drawn in the epoch under way
+        self._under_way = False  # an epoch has begun and its end has not been reached
+        self._resuming = False  # that epoch comes from a saved state
+        self._pending: list[Batch] = []
+        self._iterator: object = None  # a token of the one live iterator
+        self._seconds = 0.0
+        self._lag = 0
+        self._dropped = 0
+
+    # ---- batches out -----------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or the next one."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return -(-self.n_samples // self.batch_size)
+
+    def __iter__(self) -> Iterator[IntArray]:
+        """Hand out one epoch, each batch drawn when it is asked for."""
+        if self._iterator is not None:
+            raise SelectionError(
+                "another iterator over this selector is still under way: finish it or let go of it "
+                "first (set_epoch() also ends it)"
+            )
+        token = self._iterator = object()
+        try:
+            for batch in self._open_epoch():
+                if batch in self._pending:  # else its losses came before it was handed out again
+                    yield batch.index.copy()
+                    self._check_iterator(token)
+            while self._number < len(self):
+                yield self._next_batch().index.copy()
+                self._check_iterator(token)
+            self._epoch, self._number, self._under_way = self._epoch + 1, 0, False
+        finally:
+            if self._iterator is token:
+                self._iterator = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the next one, for frameworks that count epochs themselves.
+
+        An epoch just loaded from a saved state continues if it has this number; any other epoch
+        under way is left, and its pending batches are dropped.
+        """
+        epoch = whole_number("epoch", epoch, least=0)
+        if epoch == self._epoch and (self._resuming or not self._under_way):
+            return
+        if self._under_way:
+            self._drop_pending()
+        self._epoch, self._number = epoch, 0
+        self._under_way = self._resuming = False
+        self._iterator = None
+
+    def _open_epoch(self) -> list[Batch]:
+        """Begin an epoch, or go on with a loaded one and return its pending batches."""
+        if self._resuming:
+            self._resuming = False
+            return list(self._pending)
+        if self._under_way:
+            self._epoch += 1  # the last one was left early
+        else:
+            self._check_lag()
+        self._drop_pending()
+        self._number, self._under_way = 0, True
+        self._times_drawn[:] = 0
+        self._start_epoch(self._epoch)
+        return []
+
+    def _next_batch(self) -> Batch:
+        start = perf_counter()
+        self._check_lag()
+        if not self.needs_losses:
+            # Nobody has to observe these, so those beyond the lag are taken as done.
+            del self._pending[: max(len(self._pending) - self.max_lag, 0)]
+        index = self._draw(self._size(self._epoch, self._number), self._epoch, self._number)
+        batch = Batch(index, self._importance(index, self._epoch))
+        self._lag = max(self._lag, len(self._pending))
+        self._pending.append(batch)
+        self._number += 1
+        self._times_drawn[index] += 1
+        self._seconds += perf_counter() - start
+        return batch
+
+    def _drop_pending(self) -> None:
+        if self.needs_losses:
+            self._dropped += len(self._pending)
+        self._pending.clear()
+
+    def _check_iterator(self, token: object) -> None:
+        if self._iterator is not token:
+            raise SelectionError(
+                "this iterator has ended: set_epoch() or load_state_dict() moved the selector on; "
+                "start a new one"
+            )
+
+    def _check_lag(self) -> None:
+        waiting = len(self._pending)
+        if not self.needs_losses or waiting <= self.max_lag:
+            return
+        raise StaleSelectionError(
+            f"batch {self._number} of epoch {self._epoch} was asked for while {waiting} earlier "
+            f"ones have no losses yet (max_lag={self.max_lag}). Call observe(losses) after every "
+            f"step; if a loader reads ahead (DataLoader workers, prefetch, gradient accumulation), "
+            f"use num_workers=0 or allow it with max_lag={waiting}"
+        )
+
+    # ---- losses in -------------------------------------------------------------------------
+
+    def observe(self, losses: npt.ArrayLike, index: npt.ArrayLike | None = None) -> None:
+        """Tell the selector the losses of a pending batch.
+
+        Parameters
+        ----------
+        losses
+            Per sample (b,) or per label (b, q), in the order of the batch, finite and >= 0. Arrays,
+            lists and torch tensors on any device.
+        index
+            The batch they belong to. May be left out only while exactly one batch is pending.
+
+        Raises
+        ------
+        SelectionError
+            If the losses cannot be used or the batch is not pending; nothing is changed then.
+        """
+        start = perf_counter()
+        place = self._find_pending(index)
+        batch = self._pending[place].index
+        self._learn(checked_losses(losses, batch), batch)
+        del self._pending[place]
+        self._seconds += perf_counter() - start
+
+    def importance_weights(self, index: npt.ArrayLike | None = None) -> FloatArray:
+        """Return the weights (b,) of a pending batch whose weighted sum estimates a mean over all n.
+
+        ``1 / b`` each unless importance weights were switched on. `index` as for `observe`.
+        """
+        return self._pending[self._find_pending(index)].weights.copy()
+
+    def _find_pending(self, index: npt.ArrayLike | None) -> int:
+        """Return the place of a batch among the pending ones, or say why it has none."""
+        waiting = len(self._pending)
+        if index is None:
+            if waiting == 1:
+                return 0
+            raise SelectionError(
+                "no batch is waiting for losses: draw one first (each is observed once)"
+                if waiting == 0
+                else f"{waiting} batches are waiting for losses: say which one with index="
+            )
+        wanted = as_array(index)
+        for place, batch in enumerate(self._pending):
+            if np.array_equal(batch.index, wanted):
+                return place
+        self._refuse(wanted)
+
+    def _refuse(self, index: npt.NDArray[Any]) -> NoReturn:
+        raise SelectionError(
+            f"the batch starting with samples {index.ravel()[:3].tolist()} is not pending: it was "
+            f"never drawn, is already observed, or went by (max_lag={self.max_lag}); pass the "
+            "index as it was drawn, in the same order"
+        )
+
+    # ---- looking ---------------------------------------------------------------------------
+
+    def probabilities(self) -> FloatArray:
+        """Return each sample's chance to be drawn first, shape (n,); for looking, costs O(n)."""
+        return self._probabilities(self._epoch)
+
+    def diagnostics(self) -> SelectionDiagnostics:
+        """Return a `SelectionDiagnostics`; costs O(n) each time, nothing while it is not called."""
+        p = self.probabilities()
+        drawn, labels = self._times_drawn, self.labels
+        return SelectionDiagnostics(
+            epoch=self._epoch,
+            batches=self._number,
+            effective_sample_size=float(1 / np.square(p).sum()),
+            effective_pressure=float(p.max() / p.min()),
+            distinct_share=np.count_nonzero(drawn) / self.n_samples,
+            label_exposure=None if labels is None else label_exposure(labels, drawn),
+            minority_share=None if labels is None else minority_share(labels, drawn),
+            seconds=self._seconds,
+            lag=self._lag,
+            dropped_batches=self._dropped,
+        )
+
+    @cached_property
+    def _times_drawn(self) -> npt.NDArray[np.int32]:
+        # Made when first needed: a selector wrapped by another one never draws by itself.
+        return np.zeros(self.n_samples, dtype=np.int32)
+
+    # ---- state -----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to continue, as plain integers, strings and arrays (copies)."""
+        return {
+            **self._identity(),
+            "epoch": self._epoch,
+            "number": self._number,
+            "under_way": int(self._under_way),
+            "lag": self._lag,
+            "dropped": self._dropped,
+            "times_drawn": self._times_drawn.copy(),
+            "pending_sizes": np.array([len(batch.index) for batch in self._pending], np.int64),
+            "pending": np.array([i for batch in self._pending for i in batch.index], np.int64),
+            "pending_weights": np.array([w for batch in self._pending for w in batch.weights]),
+            **self._own_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state bit for bit; its pending batches are handed out first.
+
+        Raises
+        ------
+        SelectionError
+            If the state is of another version, strategy, n, batch size or seed; nothing is changed
+            then.
+        """
+        for key, own in self._identity().items():
+            saved = state.get(key)
+            if (saved if isinstance(own, str) or saved is None else int(as_array(saved))) != own:
+                raise SelectionError(
+                    f"the saved state has {key}={saved!r}, this selector {key}={own!r}: "
+                    "make the selector as it was when the state was saved"
+                )
+        counts = {key: state_integer(state, key) for key in ("epoch", "number", "lag", "dropped")}
+        under_way = bool(state_integer(state, "under_way"))
+        times_drawn = state_array(state, "times_drawn", np.int32, self.n_samples)
+        ends = np.cumsum(state_array(state, "pending_sizes", np.int64))
+        n_pending = int(ends[-1]) if len(ends) else 0
+        index = state_array(state, "pending", np.int64, n_pending)
+        weights = state_array(state, "pending_weights", np.float64, n_pending)
+        commit = self._own_loader(state)
+
+        commit()
+        self._epoch, self._number = counts["epoch"], counts["number"]
+        self._lag, self._dropped = counts["lag"], counts["dropped"]
+        self._under_way = self._resuming = under_way
+        self._times_drawn[:] = times_drawn
+        cuts = ends[:-1]
+        self._pending = [
+            Batch(i, w) for i, w in zip(np.split(index, cuts), np.split(weights, cuts), strict=True)
+        ][: len(ends)]
+        self._iterator = None
+
+    def _identity(self) -> dict[str, int | str]:
+        return {
+            "version": STATE_VERSION,
+            "strategy": self.strategy,
+            "n_samples": self.n_samples,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+        }
+
+    # ---- what a strategy fills in ----------------------------------------------------------
+
+    needs_losses: bool = False
+
+    @abstractmethod
+    def _draw(self, size: int, epoch: int, number: int) -> IntArray:
+        """Return `size` distinct samples in drawing order."""
+
+    @abstractmethod
+    def _probabilities(self, epoch: int) -> FloatArray:
+        """Return each sample's chance to be drawn first, shape (n,)."""
+
+    def _size(self, epoch: int, number: int) -> int:
+        """Return the size of a batch; the last one of an epoch is what is left of n."""
+        return min(self.batch_size, self.n_samples - number * self.batch_size)
+
+    def _start_epoch(self, epoch: int) -> None:
+        """Renew what stays fixed during an epoch."""
+        return
+
+    def _learn(self, losses: FloatArray, index: IntArray) -> None:
+        """Take in checked losses (b,) or (b, q); raise before changing anything."""
+        return
+
+    def _importance(self, index: IntArray, epoch: int) -> FloatArray:
+        """Return the importance weights of a batch just drawn."""
+        return np.full(len(index), 1 / len(index))
+
+    def _own_state(self) -> dict[str, Any]:
+        """Return the strategy's part of the state."""
+        return {}
+
+    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Check the strategy's part of a state and return what puts it in place."""
+        return lambda: None

@@ -1,0 +1,122 @@
+"""What comes in from outside, checked and turned into plain NumPy arrays, without importing torch."""
+
+import operator
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from tailbatch.data.dataset import IntArray as IntArray
+from tailbatch.data.dataset import LabelMatrix as LabelMatrix
+from tailbatch.errors import SelectionError
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+
+def as_array(values: object) -> npt.NDArray[Any]:
+    """Return an array of anything array-like: arrays, lists, frames, torch tensors on any device."""
+    if hasattr(values, "detach"):
+        tensor = values.detach().cpu()
+        # NumPy has no bfloat16, so floats are widened while they are still a tensor.
+        values = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    return np.asarray(values)
+
+
+def whole_number(name: str, value: object, *, least: int) -> int:
+    """Return `value` as an integer of at least `least`, or say what is wrong with it."""
+    if hasattr(value, "__index__") and operator.index(value) >= least:
+        return operator.index(value)
+    raise SelectionError(f"{name} must be a whole number from {least}, got {value!r}")
+
+
+def check_pressure(pressure: object) -> float:
+    """Return a selection pressure as a float, or say what is wrong with it."""
+    if not isinstance(pressure, int | float | np.number):
+        raise SelectionError(
+            f"selection_pressure must be a number or a schedule, got {pressure!r} "
+            "(for instance 16, or Geometric(64, 1))"
+        )
+    value = float(pressure)
+    if not (isfinite(value) and value >= 1):
+        raise SelectionError(
+            f"selection_pressure must be finite and >= 1, got {pressure} (1 draws uniformly)"
+        )
+    return value
+
+
+def label_matrix(Y: object) -> LabelMatrix:
+    """Return Y as a dense bool array or a CSR array of bool; anything but 0 and 1 is an error."""
+    matrix = sparse.csr_array(Y) if sparse.issparse(Y) else as_array(Y)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise SelectionError(
+            f"Y must be a label matrix of shape (n_samples, n_labels) with at least one row and "
+            f"one column, got shape {matrix.shape}"
+        )
+    entries = np.asarray(matrix.data if sparse.issparse(matrix) else matrix)
+    if entries.dtype != bool:
+        strange = entries[(entries != 0) & (entries != 1)]
+        if strange.size:
+            raise SelectionError(f"Y must hold only 0 and 1, got {strange.flat[0]!r}")
+    if not sparse.issparse(matrix):
+        return np.asarray(matrix, dtype=bool)
+    labels = sparse.csr_array(matrix, dtype=bool, copy=True)  # the caller's keeps its stored zeros
+    labels.eliminate_zeros()
+    return labels
+
+
+def dense_rows(Y: LabelMatrix, index: IntArray) -> npt.NDArray[np.bool_]:
+    """Return a few rows of a label matrix as a dense array."""
+    rows = Y[index]
+    return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())
+
+
+def checked_losses(losses: object, index: IntArray) -> FloatArray:
+    """Return the losses of a batch as float64 of shape (b,) or (b, q), all finite and >= 0."""
+    values = as_array(losses).astype(np.float64, copy=False)
+    if values.ndim not in (1, 2) or len(values) != len(index) or not values.size:
+        raise SelectionError(
+            f"losses must have shape ({len(index)},) or ({len(index)}, n_labels), one row for each "
+            f'sample of the batch, got {values.shape}; compute the loss with reduction="none"'
+        )
+    check_finite(values, index, what="loss")
+    return values
+
+
+def check_finite(values: FloatArray, index: IntArray, *, what: str) -> None:
+    """Refuse values that are NaN, infinite or negative, naming the first sample that has one."""
+    # A comparison with NaN is false, so this one test also catches NaN.
+    if values.min() >= 0 and values.max() < np.inf:
+        return
+    wrong = ~(np.isfinite(values) & (values >= 0))
+    row = int(np.argwhere(wrong)[0][0])
+    raise SelectionError(
+        f"the {what} of sample {index[row]} is {values[row][wrong[row]].flat[0]}; it must be "
+        "finite and >= 0: look at the sample's features, the learning rate and the loss function"
+    )
+
+
+def state_integer(state: Mapping[str, Any], key: str) -> int:
+    """Return an integer of a saved state, also when an adapter wrapped it in a tensor."""
+    return int(as_array(_entry(state, key)))
+
+
+def state_array(
+    state: Mapping[str, Any], key: str, dtype: npt.DTypeLike, length: int | None = None
+) -> npt.NDArray[Any]:
+    """Return a fresh copy of an array of a saved state, checked for its length."""
+    array = np.array(as_array(_entry(state, key)), dtype=dtype)
+    if array.ndim != 1 or length not in (None, len(array)):
+        raise SelectionError(
+            f"the saved state's {key!r} has shape {array.shape}, expected ({length},): "
+            "it is not a state of this selector"
+        )
+    return array
+
+
+def _entry(state: Mapping[str, Any], key: str) -> Any:
+    if key not in state:
+        raise SelectionError(f"the saved state lacks {key!r}: it is not a state of this selector")
+    return state[key]

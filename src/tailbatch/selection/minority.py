@@ -1,0 +1,95 @@
+"""Our own selection: samples whose rare labels the model still misses."""
+
+from typing import Unpack
+
+import numpy as np
+
+from tailbatch.errors import SelectionError
+from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, dense_rows, label_matrix
+from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings
+from tailbatch.selection.random import rarity_of_labels
+from tailbatch.selection.ranking import RankLaw
+from tailbatch.selection.schedule import Geometric, Schedule
+
+ANNEALED = Geometric(64, 1)
+
+
+class MissedRareLabels:
+    """The score ``sum over the labels j of sample i of IRLbl_j^power * loss_ij``.
+
+    It needs the loss of each label, (b, q). A sample without labels has score 0.
+
+    Parameters
+    ----------
+    Y
+        Label matrix (n, q).
+    power
+        How much rarity counts; 0 counts all present labels alike.
+
+    Examples
+    --------
+    >>> score = MissedRareLabels(np.array([[True, False], [True, True]]), power=1.0)
+    >>> score(np.array([[0.5, 9.0], [0.5, 0.25]]), np.array([0, 1]))
+    array([0.5, 1. ])
+    """
+
+    def __init__(self, Y: LabelMatrix, power: float) -> None:
+        self._labels = Y
+        self._rarity = rarity_of_labels(Y, power)
+
+    def __call__(self, losses: FloatArray, index: IntArray) -> FloatArray:
+        """Return the weighted sum of the losses of the labels that each sample has."""
+        expected = (len(index), len(self._rarity))
+        if losses.shape != expected:
+            raise SelectionError(
+                f"this strategy needs the loss of each label, shape {expected}, got {losses.shape}; "
+                'hand over binary_cross_entropy_with_logits(..., reduction="none") as it is'
+            )
+        present = dense_rows(self._labels, index)
+        return np.asarray((present * losses) @ self._rarity)
+
+
+class MinoritySelector(LossDrivenSelector):
+    """Probabilities from the rank of how badly rare and present labels are missed.
+
+    Parameters
+    ----------
+    Y
+        Label matrix (n, q) of the training rows.
+    selection_pressure
+        Annealed from 64 to 1 by default, so that training ends on the true distribution; that needs
+        ``epochs=``, the number of epochs after the warm-up.
+    power
+        Exponent of the imbalance ratio in the score.
+    **settings
+        As for `LossDrivenSelector`. `observe` takes per-label losses (b, q) only.
+
+    Examples
+    --------
+    >>> Y = [[1, 0], [1, 0], [1, 1], [0, 0]]
+    >>> selector = MinoritySelector(Y, batch_size=4, epochs=10)
+    >>> for index in selector:
+    ...     selector.observe([[0.5, 0.5]] * 4)
+    >>> selector.probabilities().argsort().tolist()  # no label, a common label, a rare label
+    [3, 0, 1, 2]
+    """
+
+    strategy: str = "minority"
+
+    def __init__(
+        self,
+        Y: object,
+        *,
+        selection_pressure: float | Schedule = ANNEALED,
+        power: float = 0.5,
+        **settings: Unpack[LossSettings],
+    ) -> None:
+        labels = label_matrix(Y)
+        settings.setdefault("labels", labels)
+        super().__init__(
+            labels.shape[0],
+            score=MissedRareLabels(labels, power),
+            law=RankLaw(),
+            selection_pressure=selection_pressure,
+            **settings,
+        )

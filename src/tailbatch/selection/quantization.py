@@ -1,0 +1,148 @@
+"""The paper's law: probabilities from quantized losses, drawn by rejection."""
+
+import math
+
+import numpy as np
+
+from tailbatch.errors import SelectionError
+from tailbatch.selection.inputs import FloatArray, IntArray
+from tailbatch.selection.loss_law import LossLaw
+
+_BLOCK_BITS = 12
+_BLOCK = 1 << _BLOCK_BITS
+
+
+def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> FloatArray:
+    """Return Q, the rank that a loss would have if losses were spread evenly (Eq. 6).
+
+    ``Q_i = ceil(n l_i / l_max)``, from 0 to n. Losses above `l_max` (a cap, or infinite because the
+    sample was never seen) count as `l_max`. If `l_max` is 0, every Q is 0.
+
+    Examples
+    --------
+    >>> quantization_index(np.array([0.0, 0.1, 0.5, 1.0, np.inf]), l_max=1.0, n_samples=5)
+    array([0., 1., 3., 5., 5.])
+    """
+    if l_max == 0:
+        return np.zeros_like(losses)
+    with np.errstate(over="ignore"):  # far above a tiny cap: infinite, and cut to n like the rest
+        # Multiplying first keeps Q exact where n l / l_max is a whole number.
+        return np.minimum(np.ceil(n_samples * losses / l_max), n_samples)
+
+
+class QuantizationLaw(LossLaw):
+    """p_i proportional to ``s_e^(Q_i / n)`` (Eq. 7), with Q of `quantization_index`.
+
+    Drawn by rejection: a uniform candidate is accepted with ``s_e^(Q_i / n - 1)``. So a batch takes
+    at most about b * s_e candidates, whatever n. Samples never seen count as l_max.
+
+    Parameters
+    ----------
+    cap_quantile
+        Replace l_max by this quantile of the known losses, fixed at the start of each epoch, so
+        that one outlier does not flatten the law. None is the paper's law. A quantile of 0, or no
+        known loss, is no cap.
+
+    Examples
+    --------
+    >>> law = QuantizationLaw()
+    >>> law.reset(np.array([0.0, 1.0, 2.0, 4.0]))
+    >>> np.exp(law.log_weights(pressure=16))
+    array([0.0625, 0.125 , 0.25  , 1.    ])
+    """
+
+    def __init__(self, *, cap_quantile: float | None = None) -> None:
+        if cap_quantile is not None and not 0 < cap_quantile <= 1:
+            raise SelectionError(
+                f"cap_quantile must lie in (0, 1], got {cap_quantile} (None for no cap)"
+            )
+        self._cap_quantile = cap_quantile
+
+    @property
+    def l_max(self) -> float:
+        """The loss that gives the highest probability: the cap, or the largest known loss."""
+        return self.cap if self.cap > 0 else self._maxima.largest
+
+    def reset(self, scores: FloatArray, cap: float = 0.0) -> None:
+        """Start from these scores and find their maxima."""
+        super().reset(scores, cap)
+        self._maxima = BlockMaxima(scores)
+
+    def update(self, index: IntArray, scores: FloatArray) -> None:
+        """Take in new scores, and with them perhaps a new l_max for all samples."""
+        old = self.scores[index]
+        self.scores[index] = scores
+        self._maxima.move(self.scores, index, old, scores)
+
+    def start_epoch(self) -> None:
+        """Fix the cap for this epoch."""
+        if self._cap_quantile is not None:
+            known = self.scores[np.isfinite(self.scores)]
+            self.cap = float(np.quantile(known, self._cap_quantile)) if known.size else 0.0
+
+    def propose(self, pairs: FloatArray, pressure: float) -> IntArray:
+        """Return the uniform candidates that pass the rejection."""
+        candidates = (pairs[:, 0] * self.n_samples).astype(np.int64)
+        return candidates[self.accepts(candidates, pairs[:, 1], pressure)]
+
+    def accepts(
+        self, candidates: IntArray, uniforms: FloatArray, pressure: float
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Say which candidates to keep so that uniform ones become draws from this law."""
+        return uniforms < np.exp(self.log_weights_of(candidates, pressure))
+
+    def log_weights(self, pressure: float) -> FloatArray:
+        """Return ``(Q_i / n - 1) log s_e`` of all samples."""
+        return self._log_weights(self.scores, pressure)
+
+    def log_weights_of(self, index: IntArray, pressure: float) -> FloatArray:
+        """Return the log weights of a few samples, between -log(pressure) and 0."""
+        return self._log_weights(self.scores[index], pressure)
+
+    def _log_weights(self, scores: FloatArray, pressure: float) -> FloatArray:
+        relative = quantization_index(scores, self.l_max, self.n_samples)
+        relative /= self.n_samples
+        relative -= 1.0
+        relative *= math.log(pressure)
+        return relative
+
+
+class BlockMaxima:
+    """The largest finite score, kept block by block so that no update walks all samples.
+
+    A rising score raises its block's maximum in place. A block is looked through again only when a
+    sample that held its maximum fell.
+
+    Examples
+    --------
+    >>> scores = np.array([1.0, 3.0, np.inf])
+    >>> maxima = BlockMaxima(scores)
+    >>> maxima.largest
+    3.0
+    >>> scores[1] = 0.5
+    >>> maxima.move(scores, np.array([1]), np.array([3.0]), np.array([0.5]))
+    >>> maxima.largest
+    1.0
+    """
+
+    def __init__(self, scores: FloatArray) -> None:
+        starts = range(0, len(scores), _BLOCK)
+        self._maxima = np.array([_finite_maximum(scores[i : i + _BLOCK]) for i in starts])
+        self.largest = float(self._maxima.max())
+
+    def move(self, scores: FloatArray, index: IntArray, old: FloatArray, new: FloatArray) -> None:
+        """Follow the scores of `index` from `old` to `new`; `scores` already holds the new ones."""
+        blocks = index >> _BLOCK_BITS
+        fell = (old == self._maxima[blocks]) & (new < old)
+        np.maximum.at(self._maxima, blocks, new)
+        for block in set(blocks[fell].tolist()):
+            start = block << _BLOCK_BITS
+            self._maxima[block] = _finite_maximum(scores[start : start + _BLOCK])
+        self.largest = float(self._maxima.max())
+
+
+def _finite_maximum(scores: FloatArray) -> float:
+    largest = scores.max()
+    if largest == np.inf:
+        largest = scores.max(where=np.isfinite(scores), initial=0.0)
+    return float(largest)

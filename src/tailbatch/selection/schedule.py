@@ -1,0 +1,73 @@
+"""Pressure schedules: how strongly each epoch prefers samples of high score."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tailbatch.errors import SelectionError
+from tailbatch.selection.inputs import check_pressure
+
+Schedule: TypeAlias = Callable[[int, int | None], float]
+"""From the epoch (0 is the first after warm-up) and the number of epochs to the pressure."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same selection pressure in every epoch, as in the paper.
+
+    Examples
+    --------
+    >>> Constant(16)(epoch=3, epochs=None)
+    16.0
+    """
+
+    pressure: float
+
+    def __post_init__(self) -> None:
+        check_pressure(self.pressure)
+
+    def __call__(self, epoch: int, epochs: int | None) -> float:
+        """Return the pressure."""
+        return float(self.pressure)
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """From `start` in the first epoch to `end` in the last, by the same factor each epoch.
+
+    It has to know how many epochs there are after the warm-up: give ``epochs=`` to the selector
+    (`make_selector` takes the whole number of epochs and subtracts the warm-up). A single epoch
+    runs at `start`; epochs beyond the last stay at `end`.
+
+    Examples
+    --------
+    >>> [round(Geometric(64, 1)(epoch, 4), 6) for epoch in range(5)]
+    [64.0, 16.0, 4.0, 1.0, 1.0]
+    """
+
+    start: float
+    end: float
+
+    def __post_init__(self) -> None:
+        check_pressure(self.start)
+        check_pressure(self.end)
+
+    def __call__(self, epoch: int, epochs: int | None) -> float:
+        """Return the pressure of an epoch, counted from 0 after the warm-up."""
+        if epochs is None:
+            raise SelectionError(f"{self} needs the number of epochs: give epochs= to the selector")
+        last = max(epochs - 1, 1)
+        if epoch >= last:
+            return float(self.end)
+        return float(self.start * (self.end / self.start) ** (epoch / last))
+
+
+def as_schedule(pressure: float | Schedule) -> Schedule:
+    """Return a schedule; a number is a constant one.
+
+    Examples
+    --------
+    >>> as_schedule(4)
+    Constant(pressure=4)
+    """
+    return pressure if callable(pressure) else Constant(pressure)
