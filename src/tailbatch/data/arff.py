@@ -19,7 +19,7 @@ from defusedxml.ElementTree import parse as parse_xml
 from tailbatch.data.arff_columns import BINARY, TRUTH, Attribute, Collector, Kind, Layout
 from tailbatch.data.arff_rows import QUOTED, CarefulRows, fast_dense, fast_sparse, unquote
 from tailbatch.data.dataset import MultiLabelDataset, first_repeated
-from tailbatch.data.text import at_line, text_blocks
+from tailbatch.data.text import at_line, stem, text_blocks
 from tailbatch.errors import DataError
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
@@ -104,17 +104,6 @@ def read_arff(
         label_names=tuple(attributes[position].name for position in positions),
         notices=tuple(notices),
     )
-
-
-def stem(path: Path) -> str:
-    """Return a file's name without ``.arff`` and the like, with or without ``.gz``.
-
-    Examples
-    --------
-    >>> stem(Path("data/yeast-v1.2.arff.gz"))
-    'yeast-v1.2'
-    """
-    return Path(path.name.removesuffix(".gz")).stem
 
 
 def _split(path: Path) -> tuple[bytes, Iterator[tuple[int, bytes]]]:

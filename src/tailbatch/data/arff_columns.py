@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tailbatch.data.dataset import Features, IntArray, LabelMatrix, label_matrix
+from tailbatch.data.sparse import CsrBuilder
 from tailbatch.errors import DataError
 
 #: Absent values of sparse rows that are not zero may become at most this many stored ones.
@@ -123,9 +124,6 @@ class SparseRows(NamedTuple):
 class Collector:
     """Gather blocks of rows into features and labels.
 
-    Bytes are appended to `bytearray` buffers, which grow in place, so that the peak of memory is
-    little more than the result.
-
     Parameters
     ----------
     layout
@@ -137,9 +135,9 @@ class Collector:
     def __init__(self, layout: Layout, *, is_sparse: bool) -> None:
         self.layout = layout
         self.is_sparse = is_sparse
-        self.n_rows = 0
-        self._values, self._columns, self._counts = bytearray(), bytearray(), bytearray()
-        self._label_columns, self._label_counts = bytearray(), bytearray()
+        self._dense = bytearray()  # grows in place, like the buffers of a CsrBuilder
+        self._sparse = CsrBuilder(np.float64)
+        self._labels = CsrBuilder(np.bool_)
         self._n_implied = 0
 
     def add_dense(self, rows: NDArray[np.float64]) -> None:
@@ -156,9 +154,9 @@ class Collector:
                 X[np.arange(len(rows)), columns] = np.where(missing, np.nan, 1)
         else:
             X = rows[:, layout.is_feature]
-        self._values += X.tobytes()
-        row, label = np.nonzero(rows[:, layout.labels])
-        self._add_labels(np.bincount(row, minlength=len(rows)), label)
+        self._dense += X.tobytes()
+        Y = rows[:, layout.labels] != 0
+        self._labels.append(Y.sum(axis=1), np.nonzero(Y)[1], Y[Y])
 
     def add_sparse(self, rows: SparseRows) -> None:
         """Append sparse rows."""
@@ -175,11 +173,9 @@ class Collector:
             values[codes] = np.where(missing, np.nan, 1)
         is_set = values != 0
         kept = layout.is_feature[columns] & is_set
-        self._values += values[kept].tobytes()
-        self._columns += target[kept].tobytes()
-        self._counts += np.bincount(row[kept], minlength=n).tobytes()
+        self._sparse.append(np.bincount(row[kept], minlength=n), target[kept], values[kept])
         kept = layout.is_label[columns] & is_set
-        self._add_labels(np.bincount(row[kept], minlength=n), target[kept])
+        self._labels.append(np.bincount(row[kept], minlength=n), target[kept], is_set[kept])
 
     def _with_implied(
         self,
@@ -208,18 +204,14 @@ class Collector:
         order = np.lexsort((columns, row))
         return row[order], columns[order], values[order]
 
-    def _add_labels(self, counts: IntArray, columns: NDArray[Any]) -> None:
-        self.n_rows += len(counts)
-        self._label_counts += counts.tobytes()
-        self._label_columns += columns.astype(np.int32).tobytes()
-
     def features(self) -> Features:
         """Return the features, missing values filled in."""
-        values = np.frombuffer(self._values, np.float64)
-        shape = (self.n_rows, len(self.layout.feature_names))
-        if not self.is_sparse:
-            return self._fill(values.reshape(shape))
-        return self._fill_sparse(_csr(values, self._columns, self._counts, shape))
+        width = len(self.layout.feature_names)
+        if self.is_sparse:
+            return self._fill_sparse(self._sparse.build(width))
+        return self._fill(
+            np.frombuffer(self._dense, np.float64).reshape(self._labels.n_rows, width)
+        )
 
     def _fill(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         rows, columns = np.nonzero(np.isnan(X))
@@ -241,11 +233,7 @@ class Collector:
 
     def labels(self) -> LabelMatrix:
         """Return the labels."""
-        ones = np.ones(len(self._label_columns) // 4, dtype=np.bool_)
-        shape = (self.n_rows, len(self.layout.labels))
-        Y = _csr(ones, self._label_columns, self._label_counts, shape)
-        Y.sort_indices()
-        return label_matrix(Y)
+        return label_matrix(self._labels.build(len(self.layout.labels)))
 
     def _imputed(
         self, sums: NDArray[np.float64], columns: IntArray
@@ -255,7 +243,7 @@ class Collector:
         `sums` are the column sums over the rows where the value is there.
         """
         target, value = np.arange(len(sums)), np.zeros(len(sums))
-        n_present = self.n_rows - np.bincount(columns, minlength=len(sums))
+        n_present = self._labels.n_rows - np.bincount(columns, minlength=len(sums))
         for position in np.flatnonzero(self.layout.is_feature).tolist():
             first, attribute = self.layout.target[position], self.layout.attributes[position]
             if n_present[first] == 0:
@@ -267,13 +255,3 @@ class Collector:
                 mean = sums[first] / n_present[first]
                 value[first] = mean if attribute.kind == "numeric" else mean > 0.5
         return target[columns], value[columns]
-
-
-def _csr(
-    values: NDArray[Any], columns: bytearray, counts: bytearray, shape: tuple[int, int]
-) -> csr_array:
-    indptr = np.zeros(shape[0] + 1, dtype=np.int64)
-    np.cumsum(np.frombuffer(counts, np.int64), out=indptr[1:])
-    if indptr[-1] <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32)  # the type of the columns, else SciPy copies both
-    return csr_array((values, np.frombuffer(columns, np.int32), indptr), shape=shape)

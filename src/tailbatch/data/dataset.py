@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from tailbatch.data.frames import frame_features, frame_labels
+from tailbatch.data.frames import FrameLabels, frame_features, frame_labels
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class MultiLabelDataset:
         cls,
         frame: "pd.DataFrame",
         *,
-        labels: str | Sequence[str],
+        labels: FrameLabels,
         name: str = "data",
         missing: Literal["error", "impute"] = "error",
     ) -> Self:
@@ -146,8 +146,9 @@ class MultiLabelDataset:
             categories become one column for each value (one 0/1 column for two values). Columns
             of strings that are all different identify rows and are left out with a notice.
         labels
-            The names of the label columns; or the prefix that exactly the label columns share; or
-            the name of one column that lists each row's labels, such as ``sports;politics``.
+            The names of the label columns; 5 for the first five or -5 for the last five columns;
+            the prefix that exactly the label columns share; or the name of one column that lists
+            each row's labels, such as ``sports;politics``.
         name
             What to call the dataset.
         missing

@@ -11,12 +11,15 @@ from tailbatch.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
+#: The first n columns, the last -n, names of columns, a prefix of names, or one listing column.
+FrameLabels = int | str | Sequence[str]
+
 #: Delimiters of a column that lists labels; the first that occurs anywhere in it is used.
 DELIMITERS = (";", "|", ",")
 
 
 def frame_labels(
-    frame: "pd.DataFrame", labels: str | Sequence[str]
+    frame: "pd.DataFrame", labels: FrameLabels
 ) -> tuple[list[Any], Any, tuple[str, ...]]:
     """Find and read the labels of a data frame.
 
@@ -25,15 +28,18 @@ def frame_labels(
     frame
         The data frame.
     labels
-        Names of label columns, a prefix they share, or one column that lists labels; see
-        `MultiLabelDataset.from_frame`.
+        See `MultiLabelDataset.from_frame`.
 
     Returns
     -------
     tuple
         The columns used, the labels (n, q), and their names.
     """
-    if not isinstance(labels, str):
+    if isinstance(labels, int):
+        if not 0 < abs(labels) <= frame.shape[1]:
+            raise DataError(f"labels={labels}, and there are {frame.shape[1]} columns")
+        chosen = list(frame.columns[:labels] if labels > 0 else frame.columns[labels:])
+    elif not isinstance(labels, str):
         chosen = list(labels)
         for column in chosen:
             if column not in frame.columns:
@@ -59,10 +65,17 @@ def _columns_of(frame: "pd.DataFrame") -> str:
     return f"the columns are: {shown}"
 
 
+def _row(column: "pd.Series", is_wrong: Any) -> str:
+    """Return the name of the first wrong row, by the frame's own index."""
+    return f"{column.index.name or 'row'} {column.index[int(np.argmax(is_wrong))]}"
+
+
 def _binary_column(column: "pd.Series") -> NDArray[np.bool_]:
     if column.isna().any():
-        row = int(np.argmax(column.isna().to_numpy()))
-        raise DataError(f"the label {column.name!r} is missing in row {row}; labels must be 0 or 1")
+        raise DataError(
+            f"the label {column.name!r} is missing in {_row(column, column.isna())}; labels must "
+            "be 0 or 1"
+        )
     values = column.to_numpy()
     if values.dtype.kind in "OUT":
         lower = np.array([str(value).strip().lower() for value in values])
@@ -71,10 +84,10 @@ def _binary_column(column: "pd.Series") -> NDArray[np.bool_]:
     else:
         positive, known = values == 1, (values == 0) | (values == 1)
     if not known.all():
-        row = int(np.argmin(known))
+        value = str(values[np.argmin(known)])
         raise DataError(
-            f"labels must be 0 or 1, got {values[row]!r} in row {row}, label {column.name!r}; "
-            "if this is no label, name the label columns with labels="
+            f"labels must be 0 or 1, got {value} in {_row(column, ~known)}, label "
+            f"{column.name!r}; if this is no label, name the label columns with labels="
         )
     return np.asarray(positive, dtype=np.bool_)
 
@@ -154,7 +167,7 @@ def _encoded(column: "pd.Series", name: str, missing: str) -> tuple[NDArray[np.f
     absent = column.isna().to_numpy()
     if absent.any() and (missing == "error" or absent.all()):
         raise DataError(
-            f"the column {name!r} has a missing value in row {int(np.argmax(absent))}; "
+            f"the column {name!r} has a missing value in {_row(column, absent)}; "
             "fill it in, leave the column out, or pass missing='impute'"
         )
     if _is_number(column):

@@ -13,6 +13,8 @@ from tailbatch.errors import DataError
 MAX_BYTES = 8 << 30
 #: No line may be longer: it has to fit in memory as a whole.
 MAX_LINE_BYTES = 64 << 20
+#: A file may claim no more columns than this: each has a name in memory.
+MAX_COLUMNS = 10_000_000
 
 _CHUNK = 1 << 17
 
@@ -20,6 +22,17 @@ _CHUNK = 1 << 17
 def at_line(path: Path, line: int, message: str) -> DataError:
     """Return the error for one line of a file."""
     return DataError(f"{path}, line {line}: {message}")
+
+
+def stem(path: Path) -> str:
+    """Return a file's name without ``.arff`` and the like, with or without ``.gz``.
+
+    Examples
+    --------
+    >>> stem(Path("data/yeast-v1.2.arff.gz"))
+    'yeast-v1.2'
+    """
+    return Path(path.name.removesuffix(".gz")).stem
 
 
 def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,129 @@
+"""Any multi-label file by one call; the format is found by content and file name."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from tailbatch.data import catalog
+from tailbatch.data.arff import Labels, read_arff
+from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
+from tailbatch.data.npz import read_npz
+from tailbatch.data.npz import save_npz as save_npz
+from tailbatch.data.tables import read_parquet, read_table
+from tailbatch.data.text import text_blocks
+from tailbatch.errors import DataError
+
+Missing = Literal["error", "impute"]
+
+_TABLES = (".csv", ".tsv", ".tab")
+
+
+def load_dataset(
+    name_or_path: str | Path, *, labels: Labels = None, missing: Missing = "error"
+) -> MultiLabelDataset:
+    """Load a known dataset by name, or any multi-label file by its path.
+
+    The format is found by content and file name. A dataset the catalog knows must have the size
+    and label cardinality it knows, else labels were read from the wrong columns.
+
+    Parameters
+    ----------
+    name_or_path
+        A name that ``tailbatch datasets list`` shows, such as ``debtags`` (it comes with the
+        package) or ``yeast`` (downloaded once); or a file: ARFF, LIBSVM, CSV or TSV, each plain
+        or gzip, Parquet, or npz.
+    labels
+        Which columns are labels. ARFF and tables: 5 for the first five columns, -5 for the last
+        five, a list of names, or a prefix that exactly the labels share. ARFF also: the path of a
+        MULAN XML file; by default it is looked for beside the file, and MEKA's ``-C`` is obeyed.
+        Tables also: the name of one column that lists labels, such as ``sports;politics``. LIBSVM
+        and npz files say it themselves.
+    missing
+        ``"error"`` refuses missing features, ``"impute"`` fills in mean or most frequent value.
+
+    Examples
+    --------
+    >>> load_dataset("no-such-file.arff")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: there is no file no-such-file.arff
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        name = catalog.known_name(path)
+    elif path.suffix or len(path.parts) != 1:
+        raise DataError(f"there is no file {path}" + (", only a folder" if path.is_dir() else ""))
+    else:
+        name = catalog.known(str(name_or_path)).name
+        path = catalog.find(name)
+    dataset = _reader(path)(path, labels, missing)
+    if name is not None:
+        catalog.check(dataset, name)
+        dataset = replace(dataset, name=name)
+    return dataset
+
+
+def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset]:
+    """Return the reader for a file, by its content first and its name second."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(4)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if magic == b"PAR1":
+        return _parquet
+    if magic[:2] == b"PK":
+        return _npz
+    _, block = next(text_blocks(path), (1, b""))
+    lines = [line for line in block.split(b"\n")[:50] if line.strip() and line[:1] not in b"%#"]
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    if suffix == ".arff" or (lines and lines[0].lstrip().startswith(b"@")):
+        return _arff
+    if not lines:
+        raise DataError(f"{path} is empty: there is nothing to learn from")
+    if suffix not in _TABLES and looks_like_libsvm(lines):
+        return _libsvm
+    if suffix in _TABLES or any(mark in lines[0] for mark in (b",", b"\t", b";")):
+        return _table
+    raise DataError(
+        f"cannot tell the format of {path}; known are ARFF, LIBSVM, CSV, TSV, Parquet and npz"
+    )
+
+
+def _arff(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    # Of a file it knows, the catalog also knows where the labels are.
+    asked = catalog.label_columns(path) if labels is None else labels
+    return read_arff(path, labels=asked, missing=missing)
+
+
+def _table(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    return read_table(path, labels=_columns(path, labels), missing=missing)
+
+
+def _parquet(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    return read_parquet(path, labels=_columns(path, labels), missing=missing)
+
+
+def _libsvm(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    _refuse_labels(path, labels)
+    return read_libsvm(path)
+
+
+def _npz(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    _refuse_labels(path, labels)
+    return read_npz(path)
+
+
+def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
+    if isinstance(labels, Path):
+        raise DataError(
+            f"labels={labels} is a file, and the labels of {path} are columns; name them"
+        )
+    return labels if labels is None or isinstance(labels, int | str) else list(labels)
+
+
+def _refuse_labels(path: Path, labels: Labels) -> None:
+    if labels is not None:
+        raise DataError(f"{path} says itself which labels its rows have; leave labels= out")
