@@ -1,0 +1,63 @@
+"""Room: pure functions of labels and scores, and the table `METRICS` with their facts."""
+
+from tailbatch.metrics.decisions import (
+    decide,
+    example_f,
+    f_by_label,
+    hamming_loss,
+    macro_f,
+    micro_f,
+    minority_macro_f,
+    subset_accuracy,
+    tune_thresholds,
+)
+from tailbatch.metrics.ranking import (
+    auc_by_label,
+    average_precision_by_label,
+    coverage,
+    label_ranking_average_precision,
+    macro_auc,
+    macro_auc_legacy,
+    macro_average_precision,
+    micro_average_precision,
+    minority_average_precision,
+    ndcg_at_k,
+    one_error,
+    one_error_legacy,
+    precision_at_k,
+    ranking_loss,
+    scored_labels,
+)
+from tailbatch.metrics.scored import Scored
+from tailbatch.metrics.table import METRICS, Metric, evaluate
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "Scored",
+    "auc_by_label",
+    "average_precision_by_label",
+    "coverage",
+    "decide",
+    "evaluate",
+    "example_f",
+    "f_by_label",
+    "hamming_loss",
+    "label_ranking_average_precision",
+    "macro_auc",
+    "macro_auc_legacy",
+    "macro_average_precision",
+    "macro_f",
+    "micro_average_precision",
+    "micro_f",
+    "minority_average_precision",
+    "minority_macro_f",
+    "ndcg_at_k",
+    "one_error",
+    "one_error_legacy",
+    "precision_at_k",
+    "ranking_loss",
+    "scored_labels",
+    "subset_accuracy",
+    "tune_thresholds",
+]

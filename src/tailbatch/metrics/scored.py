@@ -1,0 +1,192 @@
+"""Checked labels and scores, and where the relevant entries stand among the others."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from tailbatch.data import LabelMatrix
+from tailbatch.errors import DataError
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+FloatArray: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+Keys: TypeAlias = npt.NDArray[Any]  # int32 for float32 scores, int64 for float64
+
+BLOCK_ENTRIES = 2**17  # sorted at a time, so that they stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Where the relevant entries of each group of scores stand, one value per relevant entry.
+
+    Parameters
+    ----------
+    shape
+        Number of groups, and of entries in each.
+    group
+        The entry's group, ascending.
+    above, tied
+        Number of entries of the group that score higher, and the same (itself included).
+    relevant_above, relevant_tied
+        The same, counting relevant entries only.
+    """
+
+    shape: tuple[int, int]
+    group: IntArray
+    above: IntArray
+    tied: IntArray
+    relevant_above: IntArray
+    relevant_tied: IntArray
+
+    @property
+    def relevant(self) -> npt.NDArray[np.float64]:
+        """Number of relevant entries of each group."""
+        return self.total(np.ones(len(self.group)))
+
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Sum values of relevant entries within each group."""
+        totals = np.bincount(self.group, weights=values, minlength=self.shape[0])
+        return totals.astype(np.float64, copy=False)
+
+    def precision(self) -> npt.NDArray[np.float64]:
+        """Share of relevant entries among those that score at least as high."""
+        hits = self.relevant_above + self.relevant_tied
+        return np.asarray(hits / (self.above + self.tied))
+
+
+class Scored:
+    """Checked labels and scores with their sorts, for several metrics at the cost of one.
+
+    Every metric of scores takes it in place of the scores.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels.
+    scores
+        (n, q) scores in [0, 1].
+
+    Examples
+    --------
+    >>> Y = np.array([[1, 0], [0, 1]], dtype=bool)
+    >>> scored = Scored(Y, np.array([[0.9, 0.2], [0.1, 0.7]]))
+    >>> scored.by_row.above.tolist()  # no label of its row scores higher
+    [0, 0]
+    """
+
+    def __init__(self, Y: LabelMatrix, scores: npt.ArrayLike) -> None:
+        self.labels = checked_labels(Y)
+        self.values = checked_scores(scores, self.labels.shape)
+
+    @cached_property
+    def by_row(self) -> Ranking:
+        """Labels ranked within each row."""
+        return _rank(self.labels, self.values)
+
+    @cached_property
+    def by_label(self) -> Ranking:
+        """Rows ranked within each label."""
+        return _rank(self.labels.T, self.values.T)
+
+    @cached_property
+    def together(self) -> Ranking:
+        """All (row, label) cells ranked as one group."""
+        return _rank(self.labels.reshape(1, -1), self.values.reshape(1, -1))
+
+
+Scores: TypeAlias = FloatArray | Scored
+
+
+def checked_labels(Y: LabelMatrix) -> BoolArray:
+    """Return labels as a dense boolean array, or say what is wrong with them."""
+    labels = Y.toarray() if isinstance(Y, sparse.sparray | sparse.spmatrix) else np.asarray(Y)
+    if labels.ndim != 2 or 0 in labels.shape:
+        raise DataError(f"Y must have rows and label columns, got shape {labels.shape}")
+    if labels.dtype != bool and not np.isin(labels, (0, 1)).all():
+        raise DataError("Y must hold 0 and 1 only (or booleans)")
+    return labels.astype(bool, copy=False)
+
+
+def checked_scores(scores: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Return scores in float32 or float64, or name the first one outside [0, 1]."""
+    values = np.asarray(scores)
+    if values.dtype != np.float32:
+        values = values.astype(np.float64, copy=False)
+    if values.shape != shape:
+        raise DataError(f"scores have shape {values.shape}, the labels {shape}")
+    if not (values.min() >= 0 and values.max() <= 1):
+        row, label = np.argwhere(~((values >= 0) & (values <= 1)))[0].tolist()
+        raise DataError(
+            f"scores must lie in [0, 1], got {values[row, label]} in row {row}, label {label} "
+            "(logits need a sigmoid)"
+        )
+    return values
+
+
+def scored(Y: LabelMatrix, scores: Scores) -> Scored:
+    """Return scores with their sorts, made now unless they are there already."""
+    return scores if isinstance(scores, Scored) else Scored(Y, scores)
+
+
+def _rank(labels: BoolArray, scores: FloatArray) -> Ranking:
+    """Rank the entries of each row of the two arrays, a block of rows at a time."""
+    n_groups, size = labels.shape
+    step = max(1, BLOCK_ENTRIES // size)
+    blocks = [
+        _rank_block(labels[start : start + step], scores[start : start + step], start)
+        for start in range(0, n_groups, step)
+    ]
+    columns = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    return Ranking((n_groups, size), *columns)
+
+
+def _rank_block(labels: BoolArray, scores: FloatArray, start: int) -> tuple[IntArray, ...]:
+    """Return the columns of a `Ranking` whose first group has number `start`."""
+    size = labels.shape[1]
+    keys = sorted_keys(labels, scores).ravel()
+    at = np.flatnonzero((keys.astype(np.uint8) & 1).view(bool))
+    group, position = np.divmod(at, size)
+    # Relevant entries of one group with one score follow each other: a run.
+    key = keys[at]
+    begins = np.ones(len(at), dtype=bool)
+    begins[1:] = (key[1:] != key[:-1]) | (group[1:] != group[:-1])
+    first = np.flatnonzero(begins)
+    length = np.diff(first, append=len(at))
+    ties = _irrelevant_ties(keys, size, at[first])
+    above = size - (position[first] + length)
+    relevant_so_far = np.cumsum(np.bincount(group, minlength=len(labels)))
+    relevant_above = relevant_so_far[group[first]] - (first + length)
+    runs = (above, ties + length, relevant_above, length)
+    return start + group, *(np.repeat(column, length) for column in runs)
+
+
+def sorted_keys(labels: BoolArray, scores: FloatArray) -> Keys:
+    """Return integers that order each row by score, relevant entries last among equals.
+
+    The bits of floats from 0 to 1 are integers in the same order and leave the top two bits
+    free, so that score and relevance fit into one number and sort together.
+    """
+    values = np.add(scores, 0, order="C")  # a copy, in which -0 is 0
+    keys: Keys = values.view(np.int32 if values.dtype == np.float32 else np.int64)
+    keys += keys
+    keys += np.ascontiguousarray(labels).view(np.int8)
+    keys.sort(axis=1)
+    return keys
+
+
+def _irrelevant_ties(keys: Keys, size: int, first: IntArray) -> IntArray:
+    """Return how many irrelevant entries stand right before each run with the same score."""
+    same = (first % size > 0) & (keys[first - 1] == keys[first] - 1)
+    ties = np.zeros(len(first), dtype=np.int64)
+    if same.any():  # rare for scores of a network, and the search is dear
+        score = keys >> 1
+        begins = np.ones(len(keys), dtype=bool)
+        begins[1:] = score[1:] != score[:-1]
+        begins[::size] = True
+        starts = np.flatnonzero(begins)
+        ties = first - starts[np.searchsorted(starts, first, side="right") - 1]
+    return ties

@@ -1,0 +1,199 @@
+"""The table of metrics and their facts, and all of them at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy.typing as npt
+
+from tailbatch.data import LabelMatrix
+from tailbatch.metrics import decisions, ranking
+from tailbatch.metrics.scored import BoolArray, FloatArray, Scored
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric and what one has to know about it.
+
+    Parameters
+    ----------
+    title
+        How tables call it.
+    function
+        Called with (Y, scores) or (Y, predictions), as `needs` says, and with the mask of
+        minority labels where `minority` is true.
+    needs
+        Whether it looks at scores or at predicted labels.
+    higher_is_better
+        Which direction is good.
+    range
+        Lowest and highest value; None: the number of labels.
+    empty_labels, empty_rows, ties
+        What happens with labels without positives, rows without labels, and equal scores.
+    minority
+        Whether it is about the minority labels only.
+
+    Examples
+    --------
+    >>> METRICS["ranking_loss"].higher_is_better
+    False
+    """
+
+    title: str
+    function: Callable[..., float]
+    needs: Literal["scores", "predictions"]
+    higher_is_better: bool
+    range: tuple[float, float | None] = (0, 1)
+    empty_labels: str = "count like others"
+    empty_rows: str = "count like others"
+    ties: str = "no influence"
+    minority: bool = False
+
+
+_HALF = "a tied pair counts one half"
+_EXPECTED = "expected value over random orders of equal scores"
+_TOGETHER = "equal scores are taken together"
+_LEFT_OUT = "left out of the mean; nan if none is left"
+_ZERO_F = "F is 0, averaged in"
+
+_by_scores = partial(Metric, needs="scores", higher_is_better=True)
+_by_predictions = partial(Metric, needs="predictions", higher_is_better=True)
+
+#: Every metric by name; the first six are the paper's.
+METRICS: dict[str, Metric] = {
+    "macro_f": _by_predictions("Macro-F", decisions.macro_f, empty_labels=_ZERO_F),
+    "micro_f": _by_predictions("Micro-F", decisions.micro_f),
+    "macro_auc": _by_scores(
+        "Macro-AUC",
+        ranking.macro_auc,
+        empty_labels="left out of the mean, as are labels every row has; nan if none is left",
+        ties=_HALF,
+    ),
+    "ranking_loss": _by_scores(
+        "Ranking loss",
+        ranking.ranking_loss,
+        higher_is_better=False,
+        empty_rows="loss 0, averaged in, as for rows with every label",
+        ties="a tied pair is an error",
+    ),
+    "hamming_loss": _by_predictions("Hamming loss", decisions.hamming_loss, higher_is_better=False),
+    "one_error": _by_scores(
+        "One error",
+        ranking.one_error,
+        higher_is_better=False,
+        empty_rows="always an error",
+        ties=_EXPECTED,
+    ),
+    "subset_accuracy": _by_predictions("Subset accuracy", decisions.subset_accuracy),
+    "example_f": _by_predictions(
+        "Example-F", decisions.example_f, empty_rows="F is 0 even if nothing is predicted"
+    ),
+    "coverage": _by_scores(
+        "Coverage",
+        ranking.coverage,
+        higher_is_better=False,
+        range=(0, None),
+        empty_rows="depth 0, averaged in",
+        ties="equal labels must all be read",
+    ),
+    "macro_average_precision": _by_scores(
+        "Macro average precision",
+        ranking.macro_average_precision,
+        empty_labels=_LEFT_OUT,
+        ties=_TOGETHER,
+    ),
+    "micro_average_precision": _by_scores(
+        "Micro average precision",
+        ranking.micro_average_precision,
+        empty_labels="count like others; nan if no label has a positive",
+        ties=_TOGETHER,
+    ),
+    "label_ranking_average_precision": _by_scores(
+        "Label ranking average precision",
+        ranking.label_ranking_average_precision,
+        empty_rows="precision 1",
+        ties=_TOGETHER,
+    ),
+    **{
+        f"precision_at_{k}": _by_scores(
+            f"Precision at {k}",
+            partial(ranking.precision_at_k, k=k),
+            empty_rows="precision 0",
+            ties=_EXPECTED,
+        )
+        for k in (1, 3, 5)
+    },
+    **{
+        f"ndcg_at_{k}": _by_scores(
+            f"nDCG at {k}",
+            partial(ranking.ndcg_at_k, k=k),
+            empty_rows="gain 0",
+            ties=_EXPECTED,
+        )
+        for k in (1, 3, 5)
+    },
+    "minority_macro_f": _by_predictions(
+        "Minority Macro-F", decisions.minority_macro_f, empty_labels=_ZERO_F, minority=True
+    ),
+    "minority_average_precision": _by_scores(
+        "Minority average precision",
+        ranking.minority_average_precision,
+        empty_labels=_LEFT_OUT,
+        ties=_TOGETHER,
+        minority=True,
+    ),
+    "macro_auc_legacy": _by_scores(
+        "Macro-AUC (legacy)",
+        ranking.macro_auc_legacy,
+        empty_labels="AUC 0, averaged in, as for labels every row has",
+        ties="a tied pair is a success",
+    ),
+    "one_error_legacy": _by_scores(
+        "One error (legacy)",
+        ranking.one_error_legacy,
+        higher_is_better=False,
+        empty_rows="always an error",
+        ties="the first of equal labels is on top",
+    ),
+}
+
+
+def evaluate(
+    Y: LabelMatrix,
+    scores: FloatArray,
+    *,
+    minority: BoolArray | None = None,
+    thresholds: npt.ArrayLike = 0.5,
+) -> dict[str, float]:
+    """Return every metric by name, in the order of `METRICS`, sorting each way only once.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels.
+    scores
+        (n, q) scores in [0, 1]; anything else is an error that names row and label.
+    minority
+        (q,) which labels were minority labels in training. Without it the minority metrics are
+        left out.
+    thresholds
+        One for all labels, or one per label; a label is predicted when it scores above it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Y = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
+    >>> found = evaluate(Y, np.array([[0.9, 0.2], [0.3, 0.8], [0.7, 0.4]]))
+    >>> found["macro_auc"], round(found["macro_f"], 3), round(found["hamming_loss"], 3)
+    (1.0, 0.833, 0.167)
+    """
+    case = Scored(Y, scores)
+    given = {"scores": case, "predictions": decisions.decide(case.values, thresholds)}
+    return {
+        name: metric.function(
+            case.labels, given[metric.needs], *([minority] if metric.minority else [])
+        )
+        for name, metric in METRICS.items()
+        if minority is not None or not metric.minority
+    }
