@@ -41,19 +41,20 @@ class KnownFile:
     ----------
     name
         File name, uncompressed.
-    labels
-        Position of the label columns: the first `labels`, or the last ``-labels``.
     bytes, sha256
         Size and hash of the uncompressed file.
     urls
         Where these very bytes are served; empty when nobody serves them.
+    labels
+        Position of the label columns: the first `labels`, or the last ``-labels``; None where the
+        format says it.
     """
 
     name: str
-    labels: int
     bytes: int
     sha256: str
-    urls: tuple[str, ...] = ()
+    urls: tuple[str, ...]
+    labels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -207,10 +208,11 @@ def check(dataset: MultiLabelDataset, name: str) -> None:
         if has != expected
     ]
     if wrong:
-        options = " or ".join(f"labels={file.labels} for {file.name}" for file in entry.files)
+        options = [f"labels={file.labels} for {file.name}" for file in entry.files if file.labels]
         raise DataError(
             f"this is not {entry.name} as the catalog knows it: {'; '.join(wrong)}. "
-            f"Read it with {options}; if it is another dataset, give its file another name"
+            + (f"Read it with {' or '.join(options)}; if" if options else "If")
+            + " it is another dataset, give its file another name"
         )
 
 
