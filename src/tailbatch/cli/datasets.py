@@ -175,7 +175,7 @@ def _load(name_or_path: str, labels: str | None, missing: Missing) -> "MultiLabe
 
     # What a reader left out or changed is part of the description: say it there, not here too.
     logging.getLogger("tailbatch.data").setLevel(logging.ERROR)
-    if not Path(name_or_path).exists() and name_or_path.casefold() in catalog.catalog():
+    if not Path(name_or_path).is_file() and name_or_path.casefold() in catalog.catalog():
         _fetched(name_or_path)
     return load_dataset(name_or_path, labels=_label_option(labels), missing=missing.value)
 
@@ -196,6 +196,9 @@ def _fetched(name: str) -> Path:
     """Return the file of a known dataset, with a progress bar while it downloads."""
     from tailbatch.data import catalog
 
+    here = catalog.local_file(name)
+    if here is not None:
+        return here
     with _progress(name) as progress:
         return catalog.find(name, progress=progress)
 
@@ -207,8 +210,8 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"Downloading {name}", total=None, visible=False)
-        yield lambda received, size: bar.update(task, completed=received, total=size, visible=True)
+        task = bar.add_task(f"Downloading {name}", total=None)
+        yield lambda received, size: bar.update(task, completed=received, total=size)
 
 
 def _print_json(value: object) -> None:

@@ -32,7 +32,8 @@ def label_frequencies(facts: Description) -> Figure:
         kind = "minority labels" if is_minority else "other labels"
         if bars:
             ranks, positives = zip(*bars, strict=True)
-            axes.bar(ranks, positives, width=0.85, color=color, label=f"{len(bars)} {kind}")
+            width = 0.85 if facts.n_labels <= 100 else 1.0  # thin gaps would flicker
+            axes.bar(ranks, positives, width=width, color=color, label=f"{len(bars)} {kind}")
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)  # so that a single positive is seen
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
