@@ -24,7 +24,7 @@ from tailbatch.results.record import (
 )
 from tailbatch.results.spec import RunSpec, known_fields
 
-_DAY = 24 * 3600
+_MINUTE, _DAY = 60, 24 * 3600
 
 _log = logging.getLogger(__name__)
 
@@ -109,16 +109,27 @@ class ResultStore:
         except (OSError, ValueError):
             return 0
 
-    def note_epoch(self, spec: RunSpec, epoch: int) -> None:
-        """Say how far a run under way is; others may read it at any moment, so nothing is flushed."""
+    def is_under_way(self, spec: RunSpec) -> bool:
+        """Whether somebody, here or on another machine, has worked on the run in the last minute."""
+        try:
+            return time.time() - self._epoch_file(spec).stat().st_mtime < _MINUTE
+        except FileNotFoundError:
+            return False
+
+    def note_epoch(self, spec: RunSpec, epochs_done: int) -> None:
+        """Say that a run is under way; others may read it at any moment, so nothing is flushed."""
         path = self._epoch_file(spec)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(str(epoch))
+        path.write_text(str(epochs_done))
+
+    def note_pause(self, spec: RunSpec) -> None:
+        """Say that nobody works on a run now; its checkpoint stays."""
+        self._epoch_file(spec).unlink(missing_ok=True)
 
     def forget_progress(self, spec: RunSpec) -> None:
         """Remove what a run under way keeps, because it is done."""
         self.checkpoint(spec).unlink(missing_ok=True)
-        self._epoch_file(spec).unlink(missing_ok=True)
+        self.note_pause(spec)
 
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
         """Yield every readable record, in the order of digests; set the damaged ones aside.
@@ -212,6 +223,10 @@ class ResultStore:
     def keep_dataset(self, facts: DatasetFacts, key: str) -> None:
         """Keep a dataset's facts under a key that names its file."""
         self._keep("datasets", key, asdict(facts))
+
+    def dataset(self, key: str) -> DatasetFacts | None:
+        """Return the facts kept under a key, if there are any."""
+        return self.datasets().get(key)
 
     def datasets(self) -> dict[str, DatasetFacts]:
         """Return the facts of all datasets, by the key they were kept under."""

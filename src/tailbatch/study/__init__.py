@@ -1,0 +1,19 @@
+"""Fair comparisons: the grid of runs, one run, and all of them in parallel, resumable."""
+
+from tailbatch.study.grid import Study, load_study, paper_studies
+from tailbatch.study.pool import WorkerPool
+from tailbatch.study.runner import StudyOutcome, StudyProgress, run_study
+from tailbatch.study.single import run
+from tailbatch.study.sources import Source
+
+__all__ = [
+    "Source",
+    "Study",
+    "StudyOutcome",
+    "StudyProgress",
+    "WorkerPool",
+    "load_study",
+    "paper_studies",
+    "run",
+    "run_study",
+]

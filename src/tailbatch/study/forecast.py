@@ -1,0 +1,85 @@
+"""What runs cost: the cheapest first, and how long the rest will take."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import mean
+from typing import TypeAlias
+
+from tailbatch.results import DatasetFacts, RunSpec
+
+Cell: TypeAlias = tuple[str, str, str, int, int]
+
+#: Rough seconds a run of each model against the MLP's, for order only.
+_MODELS = {"mlp": 1, "c2ae": 2, "mpvae": 3, "clif": 5, "dela": 8, "paca": 20}
+
+
+def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
+    """Return a rough cost of a run, in no unit: rows x epochs x width x model.
+
+    Examples
+    --------
+    >>> sizes = {"full": {"n_samples": 100, "n_features": 10, "n_labels": 2}}
+    >>> known = DatasetFacts(name="a", path="", size=0, modified=0, digest="", facts=sizes)
+    >>> mlp, dela = (RunSpec(dataset="a", dataset_digest="", model=name) for name in ("mlp", "dela"))
+    >>> cost(mlp, {"a": known}) < cost(dela, {"a": known})
+    True
+    """
+    known = facts.get(spec.dataset)
+    size = known.facts.get(spec.preparation, {}) if known else {}
+    width = 500 + size.get("n_features", 0) + 20 * size.get("n_labels", 0)
+    return size.get("n_samples", 1) * spec.plan.epochs * width * _MODELS.get(spec.model, 1)
+
+
+def cheapest_first(
+    specs: Iterable[RunSpec], facts: Mapping[str, DatasetFacts]
+) -> tuple[RunSpec, ...]:
+    """Return the runs ordered by cost; runs of equal cost, which are compared, stay together."""
+    return tuple(sorted(specs, key=lambda spec: cost(spec, facts)))
+
+
+class Forecast:
+    """Learns from finished runs how long others take.
+
+    A run takes as long as others of its dataset and model did on average; where there are none yet,
+    as long as its cost suggests.
+
+    Parameters
+    ----------
+    facts
+        Sizes of the datasets, by name.
+
+    Examples
+    --------
+    >>> forecast = Forecast({})
+    >>> spec = RunSpec(dataset="a", dataset_digest="")
+    >>> forecast.seconds([spec]) is None
+    True
+    >>> forecast.learn(spec, 3.0)
+    >>> forecast.seconds([spec, spec])
+    6.0
+    """
+
+    def __init__(self, facts: Mapping[str, DatasetFacts]) -> None:
+        self._facts = facts
+        self._seconds: dict[Cell, list[float]] = defaultdict(list)
+        self._cost = self._time = 0.0
+
+    def learn(self, spec: RunSpec, seconds: float) -> None:
+        """Take note of a finished run."""
+        self._seconds[_cell(spec)].append(seconds)
+        self._cost += cost(spec, self._facts)
+        self._time += seconds
+
+    def seconds(self, specs: Iterable[RunSpec]) -> float | None:
+        """Return how long these runs take one after the other; None before the first has finished."""
+        if not self._cost:
+            return None
+        return sum(self._one(spec) for spec in specs)
+
+    def _one(self, spec: RunSpec) -> float:
+        known = self._seconds.get(_cell(spec))
+        return mean(known) if known else cost(spec, self._facts) * self._time / self._cost
+
+
+def _cell(spec: RunSpec) -> Cell:
+    return spec.dataset, spec.preparation, spec.model, spec.plan.epochs, spec.plan.batch_size

@@ -1,0 +1,274 @@
+"""A study: which runs are compared, from Python, from a TOML file or from the command line."""
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from tailbatch.data.preparation import PREPARATIONS
+from tailbatch.errors import ResultError, StudyError
+from tailbatch.metrics import METRICS
+from tailbatch.models import MODELS
+from tailbatch.results import Pressure, RunSpec, TrainingPlan, parse_pressure
+from tailbatch.selection import STRATEGIES
+from tailbatch.study.names import check_known
+from tailbatch.study.sources import Source, check_distinct
+
+Entry: TypeAlias = str | Mapping[str, Any]
+"""A name, or a table with a name and settings of its own."""
+
+WITHOUT_PRESSURE = ("random", "uniform", "balanced")
+OWN_PRESSURE: Mapping[str, Pressure] = {"minority": (64.0, 1.0)}
+"""Strategies that are not tried with the study's pressures unless their entry says so."""
+
+PAPER = Path(__file__).parents[1] / "studies"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A grid of runs that differ in one thing at a time.
+
+    For one dataset, preparation, fold, model and seed, all strategies and pressures get the same
+    rows, initial weights, warm-up, optimizer, number of steps and of drawn samples.
+
+    Parameters
+    ----------
+    name
+        What the store and the report call it.
+    datasets
+        Names of the catalog, files, or tables ``{path = ..., labels = ..., name = ...}``.
+    preparations
+        Of `tailbatch.data.prepare`; ``as-published`` only concerns the datasets that have it.
+    models
+        Names, or tables with a name and hyperparameters: ``{name = "mlp", objective = "asymmetric"}``.
+    strategies
+        Names, or tables with a name and ``selection_pressures``, ``seeds`` or ``selection_loss`` of
+        their own; any other key is an option of the strategy.
+    selection_pressures
+        Numbers, or ``"64:1"`` for one annealed from 64 to 1. ``random``, ``uniform`` and ``balanced``
+        have none, ``minority`` has its own, 64:1; they appear once whatever the pressures.
+    batch_sizes
+        None: the plan's.
+    n_folds, folds
+        How many folds there are, and which are held out in turn, counted from 0; None: all.
+    seeds
+        Each varies initial weights, batches and noise, but not the folds.
+    plan
+        How every run is trained.
+    title, shows
+        A line for people, and the tables and figures of the paper that the runs are for.
+
+    Examples
+    --------
+    >>> study = Study(name="try", datasets=["debtags"], strategies=["random", "adaptive", "minority"],
+    ...               selection_pressures=[2, 16], n_folds=3)
+    >>> specs = study.specs({"debtags": "ab12"})
+    >>> len(specs)
+    12
+    >>> sorted({(spec.strategy, spec.selection_pressure) for spec in specs}, key=str)
+    [('adaptive', 16.0), ('adaptive', 2.0), ('minority', (64.0, 1.0)), ('random', None)]
+    """
+
+    name: str
+    datasets: Sequence[Entry]
+    preparations: Sequence[str] = ("full",)
+    models: Sequence[Entry] = ("mlp",)
+    strategies: Sequence[Entry] = ("random", "adaptive")
+    selection_pressures: Sequence[str | float] = (16,)
+    batch_sizes: Sequence[int] | None = None
+    n_folds: int = 5
+    folds: Sequence[int] | None = None
+    seeds: Sequence[int] = (0,)
+    plan: TrainingPlan = field(default_factory=TrainingPlan)
+    title: str = ""
+    shows: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run, before anything runs."""
+        check_distinct(self.sources)
+        check_known("metric", self.plan.best_by, METRICS)
+        for preparation in self.preparations:
+            check_known("preparation", preparation, PREPARATIONS)
+        for entry in self.models:
+            check_known("model", _settings(entry)[0], MODELS)
+        for entry in self.strategies:
+            check_known("strategy", _settings(entry)[0], STRATEGIES)
+        try:
+            # A digest for each dataset is all that is missing; the rest is checked by making it.
+            self.specs({source.name: "" for source in self.sources})
+        except (ResultError, TypeError) as error:
+            raise StudyError(f"study {self.name}: {error}") from error
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """Where the datasets come from."""
+        return tuple(Source.of(entry) for entry in self.datasets)
+
+    def specs(self, digests: Mapping[str, str]) -> tuple[RunSpec, ...]:
+        """Return the runs, those to compare with each other side by side.
+
+        Parameters
+        ----------
+        digests
+            The content of each dataset, by name.
+        """
+        cells = itertools.product(
+            ((s, p) for s in self.sources for p in self.preparations if s.has(p)),
+            self.models,
+            range(self.n_folds) if self.folds is None else self.folds,
+            self.batch_sizes or (self.plan.batch_size,),
+            (choice for entry in self.strategies for choice in self._choices(entry)),
+        )
+        specs = (
+            RunSpec(
+                dataset=source.name,
+                dataset_digest=digests[source.name],
+                preparation=preparation,
+                n_folds=self.n_folds,
+                fold=fold,
+                model=_settings(model)[0],
+                hyperparameters=_settings(model)[1],
+                plan=replace(
+                    self.plan, batch_size=batch_size, selection_loss=choice.selection_loss
+                ),
+                strategy=choice.strategy,
+                selection_pressure=choice.selection_pressure,
+                strategy_options=choice.options,
+                seed=choice.seed,
+            )
+            for (source, preparation), model, fold, batch_size, choice in cells
+        )
+        return tuple({spec.digest: spec for spec in specs}.values())
+
+    def _choices(self, entry: Entry) -> Iterator["_Choice"]:
+        strategy, options = _settings(entry)
+        seeds = options.pop("seeds", self.seeds)
+        own = [OWN_PRESSURE[strategy]] if strategy in OWN_PRESSURE else None
+        given = options.pop("selection_pressures", None)
+        pressures: list[Pressure]
+        if strategy in WITHOUT_PRESSURE:
+            if given is not None:
+                raise StudyError(f"the strategy {strategy} has no selection pressure; leave it out")
+            pressures = [None]
+        elif given is None and own is not None:
+            pressures = own
+        else:
+            pressures = [parse_pressure(p) for p in given or self.selection_pressures]
+        loss = options.pop("selection_loss", self.plan.selection_loss)
+        for seed, pressure in itertools.product(seeds, pressures):
+            yield _Choice(strategy, pressure, loss, seed, options)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, quick: bool = False) -> Self:
+        """Make a study of a TOML file's values; with `quick`, of those its table ``quick`` changes.
+
+        Examples
+        --------
+        >>> Study.from_dict({"name": "try", "datasets": ["debtags"], "stategies": ["random"]})
+        Traceback (most recent call last):
+        ...
+        tailbatch.errors.StudyError: there is no key of a study 'stategies'; did you mean strategies? ...
+        """
+        values = dict(values)
+        changes = values.pop("quick", None)
+        if quick:
+            if changes is None:
+                raise StudyError(
+                    f"study {values.get('name')} has no quick variant: add a table quick"
+                )
+            plan = {**values.get("plan", {}), **changes.get("plan", {})}
+            values = {**values, **changes, "plan": plan, "name": f"{values.get('name')}-quick"}
+        keys = [item.name for item in fields(cls)]
+        for key in values:
+            check_known("key of a study", key, keys)
+        for key in ("name", "datasets"):
+            if key not in values:
+                raise StudyError(f"a study needs the key {key}")
+        for key, value in values.items():
+            if key not in ("name", "title", "n_folds", "plan") and not isinstance(value, list):
+                raise StudyError(f"the key {key} of a study is a list, got {value!r}")
+        return cls(**values | {"plan": _plan(values.get("plan", {}))})
+
+    @classmethod
+    def from_toml(cls, path: Path, *, quick: bool = False) -> Self:
+        """Read a study file; ``extends = "table-2"`` starts from that study of the paper."""
+        try:
+            return cls.from_dict(_read(path), quick=quick)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise StudyError(f"the study file {path} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Choice:
+    strategy: str
+    selection_pressure: Pressure
+    selection_loss: Any
+    seed: int
+    options: Mapping[str, Any]
+
+
+def paper_studies() -> dict[str, Path]:
+    """Return the files of the paper's tables and figures, by name.
+
+    Examples
+    --------
+    >>> "table-2" in paper_studies()
+    True
+    """
+    return {path.stem: path for path in sorted(PAPER.glob("*.toml"))}
+
+
+def load_study(name_or_path: str, *, quick: bool = False) -> Study:
+    """Return a study of the paper by name, or the one in a TOML file.
+
+    Examples
+    --------
+    >>> load_study("table-4").strategies
+    ['adaptive', 'chain']
+    >>> load_study("tabel-4")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.StudyError: there is no study or study file 'tabel-4'; did you mean table-4? ...
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml":
+        return Study.from_toml(path, quick=quick)
+    known = paper_studies()
+    check_known("study or study file", name_or_path, known)
+    return Study.from_toml(known[name_or_path], quick=quick)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        values = tomllib.load(stream)
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    check_known("study to extend", base, paper_studies())
+    return {**_read(paper_studies()[base]), **values}
+
+
+def _plan(values: Mapping[str, Any]) -> TrainingPlan:
+    keys = [item.name for item in fields(TrainingPlan)]
+    for key in values:
+        check_known("key of a plan", key, keys)
+    lists: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    try:
+        return TrainingPlan(**lists)
+    except (ResultError, TypeError) as error:
+        raise StudyError(f"plan: {error}") from error
+
+
+def _settings(entry: Entry) -> tuple[str, dict[str, Any]]:
+    """Return the name in an entry, and its settings."""
+    if isinstance(entry, str):
+        return entry, {}
+    settings = dict(entry)
+    if not isinstance(settings.get("name"), str):
+        raise StudyError(f"a table of settings needs a name, got {settings}")
+    return settings.pop("name"), settings

@@ -1,0 +1,73 @@
+"""Worker processes that stop, saving, when their study stops or dies."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+_busy = threading.Lock()
+
+
+class WorkerPool(ProcessPoolExecutor):
+    """Processes of one thread each, which never outlive the process that made them.
+
+    Each worker holds one end of a pipe whose other end only this process has. The pipe closes when
+    this process dies, however it dies, or asks to stop (`shutdown` with ``cancel_futures``). A run
+    under way then saves a checkpoint and ends, as on Ctrl-C.
+
+    Parameters
+    ----------
+    workers
+        Number of processes; they start when they are first needed.
+
+    Examples
+    --------
+    >>> with WorkerPool(1) as pool:
+    ...     pool.submit(divmod, 7, 3).result()
+    (2, 1)
+    """
+
+    def __init__(self, workers: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        theirs, self._lifeline = context.Pipe(duplex=False)
+        super().__init__(workers, context, initializer=_start_worker, initargs=(theirs,))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers; with `cancel_futures` they stop the runs under way."""
+        if cancel_futures:
+            self._lifeline.close()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _start_worker(lifeline: Connection) -> None:
+    """Prepare a worker: Ctrl-C concerns a run under way only, and the end of the pipe ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+
+
+def _watch(lifeline: Connection) -> None:
+    lifeline.poll(None)  # nothing is ever sent: this returns when the other end is closed
+    os.kill(os.getpid(), signal.SIGINT)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    with _busy:  # the run under way has saved
+        os._exit(1)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt in this block, in a worker as elsewhere."""
+    with _busy:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, former)

@@ -1,0 +1,320 @@
+"""Doing the runs of a study: in parallel, cheapest first, again after a crash, each of them once."""
+
+import errno
+import logging
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailbatch.errors import ResultError, StudyError, TailbatchError, TrainingInterrupted
+from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
+from tailbatch.study.forecast import Forecast, cheapest_first
+from tailbatch.study.grid import Study
+from tailbatch.study.pool import interruptible
+from tailbatch.study.single import run_and_keep
+from tailbatch.study.sources import Source, facts_of
+
+ATTEMPTS = 2
+_TICK = 0.5  # seconds between two looks at the runs under way
+_NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """Where a study is.
+
+    Parameters
+    ----------
+    total, done, failed
+        Numbers of runs; those done before count as done.
+    under_way
+        Each run under way and the epochs it has done.
+    seconds_left
+        A forecast from the runs done so far; None before the first.
+
+    Examples
+    --------
+    >>> StudyProgress(total=4, done=1, failed=0, under_way=(), seconds_left=9.0).done
+    1
+    """
+
+    total: int
+    done: int
+    failed: int
+    under_way: tuple[tuple[RunSpec, int], ...]
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """What became of a study's runs: how many were done now or before, and which failed.
+
+    Examples
+    --------
+    >>> StudyOutcome(done=3, skipped=1, failures=()).skipped
+    1
+    """
+
+    done: int
+    skipped: int
+    failures: tuple[RunFailure, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run for a worker: the spec, where its dataset and its store are, how often it saves."""
+
+    spec: RunSpec
+    source: Source
+    store: Path
+    checkpoint_every: int
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """How a job ended; errors travel as text, which every kind of executor can carry."""
+
+    seconds: float
+    error: str = ""
+    traceback: str = ""
+    interrupted: bool = False
+    no_room: bool = False
+
+
+def perform(job: Job) -> JobOutcome:
+    """Do a run in this process and keep its record; say what went wrong instead of raising it."""
+    start = time.perf_counter()
+    try:
+        with interruptible():
+            run_and_keep(job.spec, job.source, ResultStore(job.store), job.checkpoint_every)
+    except (KeyboardInterrupt, TrainingInterrupted):
+        return JobOutcome(time.perf_counter() - start, interrupted=True)
+    except Exception as error:
+        kind = "" if isinstance(error, TailbatchError) else f"{type(error).__name__}: "
+        cause = error.__cause__ if isinstance(error, ResultError) else error
+        return JobOutcome(
+            time.perf_counter() - start,
+            error=f"{kind}{error}",
+            traceback=traceback.format_exc(),
+            no_room=isinstance(cause, OSError) and cause.errno in _NO_ROOM,
+        )
+    return JobOutcome(time.perf_counter() - start)
+
+
+def run_study(
+    study: Study,
+    store: ResultStore,
+    executor: Callable[[], Executor],
+    *,
+    workers: int,
+    listen: Callable[[StudyProgress], None] | None = None,
+    checkpoint_every: int = 10,
+) -> StudyOutcome:
+    """Do the runs of a study that the store does not have.
+
+    A run that fails is tried once more at the end, then listed. When a worker dies, the pool is made
+    anew and the runs that were under way go on from their checkpoints. Ctrl-C stops everything, and
+    saves; the same call goes on. Several machines may work on one study through a shared store: a run
+    that is under way elsewhere is left for last.
+
+    Parameters
+    ----------
+    study
+        What to run.
+    store
+        Where the records are and go.
+    executor
+        Makes the workers, for instance ``lambda: WorkerPool(2)``.
+    workers
+        How many runs are handed out at a time.
+    listen
+        Told about progress about twice a second.
+    checkpoint_every
+        Epochs between two checkpoints of a run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from tailbatch.study import WorkerPool
+    >>> store = ResultStore(tempfile.mkdtemp())
+    >>> study = Study(name="facts", datasets=["debtags"], strategies=[])
+    >>> run_study(study, store, lambda: WorkerPool(1), workers=1)
+    StudyOutcome(done=0, skipped=0, failures=())
+    >>> [facts.name for facts in store.datasets().values()]
+    ['debtags']
+    """
+    store.tidy()
+    facts, unreadable = _look_up(study, store)
+    digests = {s.name: facts[s.name].digest if s.name in facts else "" for s in study.sources}
+    specs = cheapest_first(study.specs(digests), facts)
+    store.keep_study(
+        StudyPlan(name=study.name, specs=specs, title=study.title, shows=tuple(study.shows))
+    )
+    runner = _Runner(store, Forecast(facts), workers, total=len(specs), listen=listen)
+    sources = {source.name: source for source in study.sources}
+    done = store.done()
+    for spec in specs:
+        if spec.digest in done:
+            runner.skip(spec)
+        elif spec.dataset in unreadable:
+            runner.fail(spec, unreadable[spec.dataset])
+        else:
+            job = Job(spec, sources[spec.dataset], store.path.resolve(), checkpoint_every)
+            runner.waiting.append(job)
+    runner.work_off(executor)
+    return StudyOutcome(runner.done, runner.skipped, tuple(runner.failures))
+
+
+def _look_up(study: Study, store: ResultStore) -> tuple[dict[str, DatasetFacts], dict[str, str]]:
+    """Return the facts of the datasets that can be read, and why the others cannot."""
+    facts, unreadable = {}, {}
+    for source in study.sources:
+        try:
+            facts[source.name] = facts_of(source, study.preparations, store)
+        except ResultError:
+            raise  # the store, not the dataset
+        except (TailbatchError, OSError) as error:
+            unreadable[source.name] = str(error)
+            _log.warning("%s cannot be read, so its runs fail: %s", source.name, error)
+    return facts, unreadable
+
+
+class _Runner:
+    """The runs of a study that wait, are under way, are done and have failed."""
+
+    def __init__(
+        self,
+        store: ResultStore,
+        forecast: Forecast,
+        workers: int,
+        *,
+        total: int,
+        listen: Callable[[StudyProgress], None] | None,
+    ) -> None:
+        self.store, self.forecast, self.workers = store, forecast, workers
+        self.total, self.listen = total, listen
+        self.waiting: deque[Job] = deque()
+        self.under_way: dict[Future[JobOutcome], Job] = {}
+        self.done = self.skipped = 0
+        self.failures: list[RunFailure] = []
+        self._attempts: Counter[str] = Counter()
+        self._suspects: set[str] = set()
+
+    def skip(self, spec: RunSpec) -> None:
+        """Count a run that was done before, perhaps by a process killed before it tidied up."""
+        self.skipped += 1
+        self.store.forget_progress(spec)
+
+    def fail(self, spec: RunSpec, message: str, trace: str = "") -> None:
+        """List a run that could not be done."""
+        attempts = max(1, self._attempts[spec.digest])
+        failure = RunFailure(spec=spec, message=message, traceback=trace, attempts=attempts)
+        self.store.keep_failure(failure)
+        self.failures.append(failure)
+
+    def work_off(self, executor: Callable[[], Executor]) -> None:
+        """Do all waiting runs, with a new pool each time one breaks."""
+        while self.waiting:
+            pool = executor()
+            try:
+                self._hand_out(pool)
+            except BrokenExecutor as error:
+                pool.shutdown(cancel_futures=True)
+                self._take_back(error)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            else:
+                pool.shutdown()
+
+    def _hand_out(self, pool: Executor) -> None:
+        while self.waiting or self.under_way:
+            # One that was there when a worker died is tried alone, to find the one that kills it.
+            limit = 1 if self._suspects else self.workers
+            while self.waiting and len(self.under_way) < limit:
+                job = self._next()
+                try:
+                    self.under_way[pool.submit(perform, job)] = job
+                except BrokenExecutor:
+                    self.waiting.appendleft(job)
+                    raise
+            finished, _ = wait(self.under_way, timeout=_TICK, return_when=FIRST_COMPLETED)
+            for future in finished:
+                outcome = future.result()
+                self._close(self.under_way.pop(future), outcome)
+            self._tell()
+
+    def _next(self) -> Job:
+        """Take the first run that nobody else is doing, or the first of all."""
+        for position, job in enumerate(self.waiting):
+            if not self.store.is_under_way(job.spec):
+                del self.waiting[position]
+                return job
+        return self.waiting.popleft()
+
+    def _close(self, job: Job, outcome: JobOutcome) -> None:
+        spec = job.spec
+        self._suspects.discard(spec.digest)
+        if outcome.no_room:
+            raise StudyError(outcome.error)
+        if outcome.interrupted:
+            self._put_back([job])
+        elif not outcome.error:
+            self.done += 1
+            self.forecast.learn(spec, outcome.seconds)
+        else:
+            self._attempts[spec.digest] += 1
+            if self._attempts[spec.digest] < ATTEMPTS:
+                _log.info("a run failed and will be tried again: %s", outcome.error)
+                self.waiting.append(job)
+            else:
+                self.fail(spec, outcome.error, outcome.traceback)
+
+    def _take_back(self, error: BrokenExecutor) -> None:
+        """Put the runs under way back in front, after a worker died."""
+        jobs = list(self.under_way.values())
+        self.under_way.clear()
+        _log.warning("a worker process died; %d runs go on from their checkpoints", len(jobs))
+        if len(jobs) == 1:
+            spec = jobs[0].spec
+            self._attempts[spec.digest] += 1
+            if self._attempts[spec.digest] >= ATTEMPTS:
+                self._suspects.discard(spec.digest)
+                self.fail(spec, f"its worker process died, perhaps for lack of memory ({error})")
+                return
+        self._suspects.update(job.spec.digest for job in jobs)
+        self._put_back(jobs)
+
+    def _put_back(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.store.note_pause(job.spec)
+        self.waiting.extendleft(reversed(jobs))
+
+    def _tell(self) -> None:
+        if self.listen is None:
+            return
+        running = [job.spec for job in self.under_way.values()]
+        self.listen(
+            StudyProgress(
+                total=self.total,
+                done=self.done + self.skipped,
+                failed=len(self.failures),
+                under_way=tuple((spec, self.store.epochs_done(spec)) for spec in running),
+                seconds_left=self._seconds_left(running),
+            )
+        )
+
+    def _seconds_left(self, running: Iterable[RunSpec]) -> float | None:
+        waiting = self.forecast.seconds(job.spec for job in self.waiting)
+        if waiting is None:
+            return None
+        for spec in running:
+            share = 1 - self.store.epochs_done(spec) / spec.plan.epochs
+            waiting += share * (self.forecast.seconds([spec]) or 0)
+        return waiting / self.workers

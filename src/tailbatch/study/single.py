@@ -1,0 +1,246 @@
+"""One run from data to record."""
+
+import logging
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tailbatch.data import MultiLabelDataset, Parts
+from tailbatch.errors import TrainingError
+from tailbatch.imbalance import label_counts, minority_labels, selection_weights
+from tailbatch.metrics import (
+    METRICS,
+    auc_by_label,
+    average_precision_by_label,
+    decide,
+    evaluate,
+    f_by_label,
+    tune_thresholds,
+)
+from tailbatch.models import MultiLabelModel, make_model
+from tailbatch.results import ResultStore, RunRecord, RunSpec
+from tailbatch.selection import Geometric, Selector, make_selector
+from tailbatch.study.sources import Source, parts_of
+from tailbatch.training import Callback, Rows, Trainer, Training
+from tailbatch.training.checkpoints import load_checkpoint
+
+_PACKAGES = ("tailbatch", "torch", "numpy", "scipy", "scikit-learn")
+
+_log = logging.getLogger(__name__)
+_weights: dict[tuple[str, ...], np.ndarray] = {}
+
+
+def run(
+    spec: RunSpec,
+    *,
+    source: Source | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 10,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[RunRecord, dict[str, np.ndarray]]:
+    """Do a run on one thread; return its record and its bulky arrays, as ``store.add`` takes them.
+
+    Everything but times and machine facts is a function of the spec alone, bit for bit, whichever
+    process does it and however often it was interrupted.
+
+    Parameters
+    ----------
+    spec
+        What to do.
+    source
+        Where the dataset is; by default the catalog's dataset of that name.
+    checkpoint
+        File to save to and, where it exists, to continue from.
+    checkpoint_every
+        Epochs between two checkpoints.
+    callbacks
+        Listeners to the training.
+
+    Examples
+    --------
+    >>> from tailbatch.data import load_dataset
+    >>> from tailbatch.results import TrainingPlan
+    >>> digest = load_dataset("debtags").digest
+    >>> plan = TrainingPlan(epochs=1, warm_up_epochs=1)
+    >>> record, _ = run(RunSpec(dataset="debtags", dataset_digest=digest, plan=plan))
+    >>> 0 < record.test["macro_auc"] < 1
+    True
+    """
+    with _one_thread():
+        parts = parts_of(spec, source or Source(spec.dataset))
+        model = make_model(spec.model, parts.train, seed=spec.seed, **spec.hyperparameters)
+        selector = _selector(spec, parts.train)
+        trainer = Trainer(
+            spec.plan,
+            seed=spec.seed,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+        )
+        training = trainer.fit(model, parts, selector)
+        return _record(spec, parts, model, training), _arrays(parts.train, training)
+
+
+def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
+    """Do a run unless the store has it, going on from its checkpoint, and keep its record there."""
+    if store.has(spec):
+        return
+    checkpoint = store.checkpoint(spec)
+    _drop_damaged(checkpoint)
+    heartbeat = _Heartbeat(spec, store)
+    record, arrays = run(
+        spec,
+        source=source,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        callbacks=[heartbeat],
+    )
+    store.add(record, arrays)
+    store.forget_progress(spec)
+
+
+class _Heartbeat(Callback):
+    """Tells the store about once a second that a run is under way and how far it is."""
+
+    def __init__(self, spec: RunSpec, store: ResultStore) -> None:
+        self._spec, self._store = spec, store
+        self._last = time.monotonic()
+        store.note_epoch(spec, 0)
+
+    def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
+        if time.monotonic() - self._last >= 1:
+            self._last = time.monotonic()
+            self._store.note_epoch(self._spec, step // steps_per_epoch)
+
+
+def _drop_damaged(checkpoint: Path) -> None:
+    """Remove a checkpoint that cannot be read: starting anew loses less than failing."""
+    if checkpoint.exists():
+        try:
+            load_checkpoint(checkpoint)
+        except TrainingError as error:
+            _log.warning("%s; the run starts anew", error)
+            checkpoint.unlink()
+
+
+def _selector(spec: RunSpec, train: MultiLabelDataset) -> Selector:
+    pressure = spec.selection_pressure
+    return make_selector(
+        spec.strategy,
+        train.Y,
+        batch_size=spec.plan.batch_size,
+        selection_pressure=Geometric(*pressure) if isinstance(pressure, tuple) else pressure,
+        warm_up_epochs=spec.plan.warm_up_epochs,
+        seed=spec.seed,
+        epochs=spec.plan.epochs,
+        **{**_weight_option(spec, train), **spec.strategy_options},
+    )
+
+
+def _weight_option(spec: RunSpec, train: MultiLabelDataset) -> dict[str, Any]:
+    """Return the selection weights where the strategy takes them, worked out once for each fold."""
+    if spec.strategy not in ("adaptive", "chain") or "weights" in spec.strategy_options:
+        return {}
+    fold = (spec.dataset_digest, spec.preparation, str(spec.n_folds), str(spec.fold))
+    if fold not in _weights:
+        _weights.clear()  # runs of one fold follow each other
+        _weights[fold] = selection_weights(train.X, train.Y)
+    return {"weights": _weights[fold]}
+
+
+def _record(spec: RunSpec, parts: Parts, model: MultiLabelModel, training: Training) -> RunRecord:
+    minority = minority_labels(parts.train.Y)
+    on_validation, on_test = _scores(model, parts.validation), _scores(model, parts.test)
+    thresholds = tune_thresholds(parts.validation.Y, on_validation)
+    return RunRecord(
+        spec=spec,
+        validation=_metrics(parts.validation, on_validation, minority, thresholds),
+        test=_metrics(parts.test, on_test, minority, thresholds),
+        history=tuple(asdict(epoch) for epoch in training.epochs),
+        best_epoch=training.best_epoch,
+        warm_up_digest=training.warm_up_digest,
+        labels=_labels(parts, on_test, minority, training),
+        diagnostics=_diagnostics(spec, parts.train, training),
+        max_lag=training.diagnostics.lag,
+        seconds=training.epochs[-1].seconds,
+        versions={name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+        machine={"system": platform.system(), "processor": platform.machine()},
+    )
+
+
+def _scores(model: MultiLabelModel, rows: MultiLabelDataset) -> np.ndarray:
+    return np.concatenate([model.predict_proba(x).numpy() for x in Rows(rows.X).chunks(1024)])
+
+
+def _metrics(
+    rows: MultiLabelDataset, scores: np.ndarray, minority: np.ndarray, thresholds: np.ndarray
+) -> dict[str, float]:
+    """Return every metric, and with tuned thresholds those that depend on them."""
+    tuned = evaluate(rows.Y, scores, minority=minority, thresholds=thresholds)
+    return evaluate(rows.Y, scores, minority=minority) | {
+        f"tuned_{name}": value
+        for name, value in tuned.items()
+        if METRICS[name].needs == "predictions"
+    }
+
+
+def _labels(
+    parts: Parts, scores: np.ndarray, minority: np.ndarray, training: Training
+) -> tuple[dict[str, Any], ...]:
+    n_labels = parts.train.n_labels
+    exposure = training.diagnostics.label_exposure
+    columns = {
+        "name": parts.train.label_names,
+        "positives": label_counts(parts.train.Y).tolist(),
+        "minority": minority.tolist(),
+        "f": f_by_label(parts.test.Y, decide(scores)).tolist(),
+        "auc": auc_by_label(parts.test.Y, scores).tolist(),
+        "average_precision": average_precision_by_label(parts.test.Y, scores).tolist(),
+        "exposure": [None] * n_labels if exposure is None else exposure.tolist(),
+    }
+    return tuple(
+        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+    )
+
+
+def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) -> dict[str, Any]:
+    """Return what the selector says at the end, and the budget that compared runs share."""
+    said = asdict(training.diagnostics)
+    del said["label_exposure"]  # it is with the labels
+    epochs, steps = len(training.epochs), training.epochs[-1].steps
+    drawn = epochs * train.n_samples
+    if spec.strategy_options.get("full_batches"):
+        warm_up = min(epochs, spec.plan.warm_up_epochs)
+        batch_size = min(spec.plan.batch_size, train.n_samples)
+        drawn = warm_up * train.n_samples + (epochs - warm_up) * steps // epochs * batch_size
+    return {**said, "steps": steps, "drawn_samples": drawn}
+
+
+def _arrays(train: MultiLabelDataset, training: Training) -> dict[str, np.ndarray]:
+    arrays = {"batch_objectives": training.batch_objectives.astype(np.float32)}
+    if training.sample_losses:
+        counts = train.Y[:, np.flatnonzero(minority_labels(train.Y))].sum(axis=1)
+        arrays["minority_counts"] = np.asarray(counts).ravel().astype(np.int16)
+    for epoch, losses in training.sample_losses.items():
+        arrays[f"sample_losses_{epoch}"] = losses.astype(np.float32)
+    return arrays
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one thread: sums over several depend on their number, and runs share the processor."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

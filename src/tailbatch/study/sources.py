@@ -1,0 +1,193 @@
+"""Where the datasets of a study come from, and what is remembered of them."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tailbatch.data import Fold, MultiLabelDataset, Parts, load_dataset, stratified_folds
+from tailbatch.data.catalog import catalog, find
+from tailbatch.data.preparation import PreparedDataset, prepare
+from tailbatch.errors import StudyError, TailbatchError
+from tailbatch.imbalance import label_cardinality, label_density, mean_imbalance_ratio
+from tailbatch.results import DatasetFacts, ResultStore, RunSpec
+from tailbatch.study.names import check_known
+
+FOLD_SEED = 0
+"""The folds of a dataset are the same for every study and seed; a seed varies weights and batches."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset by name or file, and how to read it.
+
+    Parameters
+    ----------
+    name
+        What records call it.
+    file
+        A file; None for a dataset of the catalog, which is looked for where each process runs.
+    labels
+        Which columns are labels, as in `tailbatch.data.load_dataset`.
+
+    Examples
+    --------
+    >>> Source.of("Debtags")
+    Source(name='debtags', file=None, labels=None)
+    >>> Source.of("debtag")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.StudyError: there is no dataset or file 'debtag'; did you mean debtags? ...
+    """
+
+    name: str
+    file: str | None = None
+    labels: int | str | tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, entry: str | Mapping[str, Any]) -> "Source":
+        """Return the source that a study's entry means: a name, a file, or a table with `labels`."""
+        if isinstance(entry, Mapping):
+            for key in entry:
+                check_known("key of a dataset", key, ("path", "name", "labels"))
+            if "path" not in entry:
+                raise StudyError(f"a dataset given as a table needs a path, got {dict(entry)}")
+            labels = entry.get("labels")
+            labels = tuple(labels) if isinstance(labels, list) else labels
+            path = Path(entry["path"])
+            return cls(str(entry.get("name", file_name(path))), _existing(path), labels)
+        if entry.casefold() in catalog():
+            return cls(entry.casefold())
+        path = Path(entry)
+        if path.suffix or path.exists():
+            return cls(file_name(path), _existing(path))
+        check_known("dataset or file", entry, catalog())
+        return cls(entry)
+
+    def has(self, preparation: str) -> bool:
+        """Whether a preparation concerns the dataset; ``as-published`` only does where it differs."""
+        if preparation != "as-published":
+            return True
+        return self.name in catalog() and catalog()[self.name].as_published is not None
+
+    @property
+    def path(self) -> Path:
+        """The file on this machine; a dataset of the catalog is downloaded when it is not here."""
+        return find(self.name) if self.file is None else Path(self.file)
+
+    def load(self) -> MultiLabelDataset:
+        """Read the dataset."""
+        labels = list(self.labels) if isinstance(self.labels, tuple) else self.labels
+        return load_dataset(self.file or self.name, labels=labels)
+
+
+def file_name(path: Path) -> str:
+    """Return what a file's dataset is called: its name without endings.
+
+    Examples
+    --------
+    >>> file_name(Path("data/mine.arff.gz"))
+    'mine'
+    """
+    return path.name.partition(".")[0] or path.name
+
+
+def _existing(path: Path) -> str:
+    if not path.is_file():
+        raise StudyError(f"there is no dataset file {path}")
+    return str(path.resolve())
+
+
+def check_distinct(sources: Iterable[Source]) -> None:
+    """Raise when two different sources have one name: their records could not be told apart."""
+    seen: dict[str, Source] = {}
+    for source in sources:
+        other = seen.setdefault(source.name, source)
+        if other != source:
+            raise StudyError(
+                f"two datasets are called {source.name} ({other.file or 'catalog'} and "
+                f"{source.file or 'catalog'}): give one a name of its own"
+            )
+
+
+def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) -> DatasetFacts:
+    """Return digest and size of a dataset, from the store's notes where its file has not changed."""
+    path = source.path.resolve()
+    key = hashlib.sha256(f"{path}\n{source.labels}".encode()).hexdigest()[:32]
+    status = path.stat()
+    noted = store.dataset(key)
+    wanted = {name for name in preparations if source.has(name)}
+    if (
+        noted is not None
+        and (noted.size, noted.modified) == (status.st_size, status.st_mtime_ns)
+        and wanted <= set(noted.facts)
+    ):
+        return noted
+    dataset = loaded(source)
+    labels = list(source.labels) if isinstance(source.labels, tuple) else source.labels
+    facts = DatasetFacts(
+        name=source.name,
+        path=str(path),
+        size=status.st_size,
+        modified=status.st_mtime_ns,
+        digest=dataset.digest,
+        labels=labels,
+        facts={name: _sizes(dataset, name) for name in sorted(wanted)},
+    )
+    store.keep_dataset(facts, key)
+    return facts
+
+
+def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, float]:
+    try:
+        prepared = prepare(dataset, preparation)
+    except TailbatchError as error:
+        # The runs of this preparation will fail and say so; the others go on.
+        _log.warning("%s", error)
+        return {}
+    labels = prepared.dataset.Y
+    return {
+        "n_samples": prepared.dataset.n_samples,
+        "n_features": prepared.n_features,
+        "n_labels": prepared.dataset.n_labels,
+        "label_cardinality": label_cardinality(labels),
+        "label_density": label_density(labels),
+        "mean_imbalance_ratio": mean_imbalance_ratio(labels),
+    }
+
+
+# Runs that share a dataset or fold follow each other, so a few are worth keeping in each process.
+@lru_cache(maxsize=2)
+def loaded(source: Source) -> MultiLabelDataset:
+    """Return a dataset, read once in each process."""
+    return source.load()
+
+
+def parts_of(spec: RunSpec, source: Source) -> Parts:
+    """Return the prepared parts of a run's fold, made once in each process."""
+    dataset = loaded(source)
+    if dataset.digest != spec.dataset_digest:
+        raise StudyError(
+            f"{spec.dataset} is not the dataset the study was planned with (its content is "
+            f"{dataset.digest[:8]}, not {spec.dataset_digest[:8]}): start the study again"
+        )
+    return _parts(source, spec.preparation, spec.n_folds, spec.fold)
+
+
+@lru_cache(maxsize=2)
+def _prepared(
+    source: Source, preparation: str, n_folds: int
+) -> tuple[PreparedDataset, tuple[Fold, ...]]:
+    prepared = prepare(loaded(source), preparation)
+    return prepared, stratified_folds(prepared.dataset.Y, n_folds=n_folds, seed=FOLD_SEED)
+
+
+@lru_cache(maxsize=2)
+def _parts(source: Source, preparation: str, n_folds: int, fold: int) -> Parts:
+    prepared, folds = _prepared(source, preparation, n_folds)
+    return prepared.split(folds[fold])
