@@ -170,6 +170,7 @@ def statistics(dataset: MultiLabelDataset, *, source: str, digest: str) -> str:
     """Return the part of the data card that is computed."""
     positives = np.asarray(dataset.Y.sum(axis=0))
     kinds = Counter(name.partition("=")[0] for name in dataset.feature_names)
+    distinct = len(np.unique(dataset.X.toarray(), axis=0))
     commonest_label = dataset.label_names[positives.argmax()]
     facts = {
         "Index": source,
@@ -183,6 +184,7 @@ def statistics(dataset: MultiLabelDataset, *, source: str, digest: str) -> str:
         "MeanIR": f"{mean_imbalance_ratio(dataset.Y):.4f}",
         "Positives of a label": f"{positives.min()} to {positives.max()} (`{commonest_label}`)",
         "Rows without a label": str(int((~dataset.Y.any(axis=1)).sum())),
+        "Rows with the features of an earlier row": f"{dataset.n_samples - distinct:,}",
         **{f"Baseline {name}": f"{value:.3f}" for name, value in baseline(dataset).items()},
     }
     lines = [f"| {key} | {value} |" for key, value in facts.items()]

@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -121,6 +122,16 @@ def test_a_broken_download_goes_on_where_it_stopped(download, server, tmp_path):
 def test_the_next_mirror_continues_what_the_first_began(download, server):
     assert download("breaks", "good").read_bytes() == CONTENT
     assert server.requests[-1] == ("/good", f"bytes={BROKEN}-")
+
+
+def test_many_at_once_do_not_disturb_each_other(download, tmp_path):
+    with pytest.raises(DownloadError):
+        download("breaks")
+    with ThreadPoolExecutor(4) as workers:
+        paths = list(workers.map(lambda _: download("good"), range(4)))
+    assert set(paths) == {tmp_path / "yeast" / "yeast.arff"}
+    assert paths[0].read_bytes() == CONTENT
+    assert left_behind(tmp_path) == ["yeast.arff"]
 
 
 def test_a_server_without_ranges_sends_everything_again(download):

@@ -70,6 +70,11 @@ def test_twins_with_other_labels_are_counted():
     )
 
 
+def test_minus_zero_is_zero():
+    facts = describe(dataset([[0.0], [-0.0]], [[1, 0], [1, 0]]))
+    assert "1 row has the same features as an earlier row" in facts.warnings
+
+
 def test_a_label_in_every_row_is_odd():
     facts = describe(dataset([[1], [2]], [[1, 0], [1, 1]]))
     assert "1 label has no negative: label_0" in facts.warnings

@@ -15,7 +15,7 @@ from tailbatch.report.description import Cooccurrence, Description, LabelFacts
 
 MINORITY = "dark_orange3"
 SHOWN_LABELS = 20
-_NAMED_LABELS = 40
+_NAMED_LABELS = 24
 _BAR_WIDTH = 24
 
 
@@ -62,11 +62,9 @@ def show_description(facts: Description, entry: KnownDataset | None = None) -> N
         console.print(_cooccurrence_table(facts.cooccurrence))
     _section(console, "Minority labels", _minority_summary(facts))
     console.print(Padding(Text(_minority_names(facts)), (0, 2)))
-    _section(console, "Worth a look" if facts.warnings else "Nothing odd found", "")
-    _bullets(console, facts.warnings)
+    _bullets(console, "Worth a look", facts.warnings or ["nothing odd was found"])
     if entry:
-        _section(console, "About", "")
-        _bullets(console, filter(None, [entry.citation, entry.note]))
+        _bullets(console, "About", filter(None, [entry.citation, entry.note]))
 
 
 def _facts_table(facts: Description) -> Table:
@@ -142,7 +140,8 @@ def _minority_names(facts: Description) -> str:
     return f"{text} and {rest:,} more (all with --json)" if rest > 0 else text or "none"
 
 
-def _bullets(console: Console, sentences: Iterable[str]) -> None:
+def _bullets(console: Console, title: str, sentences: Iterable[str]) -> None:
+    _section(console, title)
     table = Table.grid(padding=(0, 1))
     for sentence in sentences:
         table.add_row(" -", Text(printable(sentence)))
@@ -157,7 +156,7 @@ def show_check(path: Path, same_bytes: bool, problem: str | None) -> None:
     Console(highlight=False).print(line, soft_wrap=True)
 
 
-def _section(console: Console, title: str, remark: str) -> None:
+def _section(console: Console, title: str, remark: str = "") -> None:
     console.print()
     console.print(Text.assemble((title, "bold"), (f"  {remark}" if remark else "", "dim")))
 

@@ -12,7 +12,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -349,7 +349,7 @@ def _resume(url: str, target: Path, part: Path, size: int, progress: Progress | 
     """
     import requests
 
-    if part.exists():
+    with suppress(FileNotFoundError):
         part.replace(target)
     try:
         if target.stat().st_size < size:

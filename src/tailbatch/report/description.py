@@ -213,8 +213,8 @@ def _row_keys(matrix: Any) -> Iterator[bytes]:
         for start, end in zip(rows.indptr, rows.indptr[1:], strict=False):
             yield rows.indices[start:end].tobytes() + rows.data[start:end].tobytes()
     else:
-        for row in np.ascontiguousarray(matrix):
-            yield row.tobytes()
+        for row in matrix:
+            yield (row + 0.0).tobytes()  # turns -0.0 into 0.0
 
 
 def _constant_features(X: Features) -> npt.NDArray[np.bool_]:
