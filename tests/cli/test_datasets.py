@@ -192,6 +192,17 @@ def test_get_prints_where_the_file_is(run, monkeypatch, tmp_path):
     )
 
 
+def test_get_reports_progress_apart_from_the_path(run, no_network, monkeypatch, tmp_path):
+    def find(name, *, progress):
+        progress(5, 10)
+        return tmp_path / name
+
+    monkeypatch.setattr(catalog, "find", find)
+    code, out, err = run("get", "yeast")
+    assert (code, out) == (0, f"{tmp_path / 'yeast'}\n")
+    assert "Traceback" not in err
+
+
 def test_get_without_a_network_says_what_to_do(run, no_network, tmp_path):
     code, out, err = run("get", "yeast")
     assert (code, out) == (2, "")
