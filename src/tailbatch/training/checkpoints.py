@@ -1,0 +1,138 @@
+"""Checkpoints: the whole state of a training in one safetensors file, and signals that ask for one.
+
+The tensors are the file's tensors; everything else is JSON in its header. One file means one atomic
+rename, and nothing on the read path can execute code.
+"""
+
+import json
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from tailbatch.errors import TrainingError
+from tailbatch.files import replacing
+
+VERSION = 1
+_HEADER = "tailbatch"
+_TENSOR, _ARRAY, _ITEMS, _TUPLE = "$tensor", "$array", "$items", "$tuple"
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a nested state of plain values, arrays and tensors, replacing the file whole.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "checkpoint.safetensors"
+    >>> save_checkpoint(path, {"step": 3, "moments": {0: torch.ones(2)}, "seen": np.arange(2)})
+    >>> load_checkpoint(path)
+    {'step': 3, 'moments': {0: tensor([1., 1.])}, 'seen': array([0, 1])}
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    plain = _flatten(dict(state), tensors)
+    header = {_HEADER: json.dumps({"version": VERSION, "state": plain})}
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata=header)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote; anything else is an error that names the file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[_HEADER])
+            if header["version"] != VERSION:
+                raise TrainingError(
+                    f"{path} is a checkpoint of version {header['version']}, this package reads "
+                    f"version {VERSION}: resume with the version that wrote it, or start anew"
+                )
+            names = file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
+        state = _restore(header["state"], tensors)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TrainingError(
+            f"{path} is not a checkpoint of this package ({type(error).__name__}): "
+            "remove it and start anew"
+        ) from error
+    if not isinstance(state, dict):
+        raise TrainingError(f"{path} holds no training state: remove it and start anew")
+    return state
+
+
+def _flatten(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Move arrays and tensors into `tensors`, leaving JSON values and references behind."""
+    if isinstance(value, np.ndarray):
+        return {_ARRAY: _flatten(torch.from_numpy(np.ascontiguousarray(value)), tensors)[_TENSOR]}
+    if isinstance(value, torch.Tensor):
+        name = f"t{len(tensors)}"
+        # Clones, because tensors that share memory cannot be stored under two names.
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {_TENSOR: name}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: _flatten(item, tensors) for key, item in value.items()}
+        return {_ITEMS: [[key, _flatten(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, tuple):
+        return {_TUPLE: [_flatten(item, tensors) for item in value]}
+    if isinstance(value, list):
+        return [_flatten(item, tensors) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TrainingError(f"a checkpoint holds plain values and arrays, not a {type(value).__name__}")
+
+
+def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Undo `_flatten`."""
+    if isinstance(value, list):
+        return [_restore(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TENSOR in value:
+        return tensors[value[_TENSOR]]
+    if _ARRAY in value:
+        return tensors[value[_ARRAY]].numpy()
+    if _TUPLE in value:
+        return tuple(_restore(item, tensors) for item in value[_TUPLE])
+    if _ITEMS in value:
+        return {key: _restore(item, tensors) for key, item in value[_ITEMS]}
+    return {key: _restore(item, tensors) for key, item in value.items()}
+
+
+class StopRequest:
+    """Whether a signal has asked to stop, and which."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[StopRequest]:
+    """Turn SIGTERM and Ctrl-C into a request that the loop reads between two steps.
+
+    Handlers can only be set in the main thread; elsewhere the request is never made. The former
+    handlers are back when the block ends.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        request.signal = signal.Signals(number)
+
+    former = {number: signal.signal(number, remember) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield request
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,151 @@
+"""The training loop: draw, step, observe."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tailbatch.data import Parts
+from tailbatch.errors import TrainingError
+from tailbatch.metrics import METRICS
+from tailbatch.models import MultiLabelModel, seeded
+from tailbatch.results import TrainingPlan
+from tailbatch.selection import Selector
+from tailbatch.training.checkpoints import StopRequest, stopping_on_signals
+from tailbatch.training.progress import Progress, selection_losses
+from tailbatch.training.records import Callback, Training
+
+
+class Trainer:
+    """Train any model with any selector, by one plan.
+
+    Parameters
+    ----------
+    plan
+        Optimizer, epochs, batch size and the rest.
+    seed
+        Names the noise of each step (dropout, sampling): trainings with the same seed agree.
+    device
+        ``"cpu"``, ``"cuda"``, ... or ``"auto"``: an accelerator where there is one.
+    callbacks
+        Listeners, for instance a progress bar.
+    checkpoint
+        File to save to and, where it exists, to continue from; None saves nothing.
+    checkpoint_every
+        Epochs between two checkpoints. With a checkpoint, SIGTERM and Ctrl-C save one after the
+        current step and raise `TrainingInterrupted`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tailbatch.data import MultiLabelDataset, split, stratified_split
+    >>> from tailbatch.models import make_model
+    >>> from tailbatch.selection import make_selector
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((60, 4))
+    >>> data = MultiLabelDataset.from_arrays(X, X > 0.6)
+    >>> parts = split(data, stratified_split(data.Y, validation=0.2, test=0.2, seed=0))
+    >>> model = make_model("mlp", parts.train, seed=0)
+    >>> selector = make_selector("adaptive", parts.train.Y, X=parts.train.X, batch_size=16)
+    >>> training = Trainer(TrainingPlan(epochs=5, batch_size=16)).fit(model, parts, selector)
+    >>> len(training.epochs), training.best.number == training.best_epoch
+    (5, True)
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        *,
+        seed: int = 0,
+        device: str = "cpu",
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Path | None = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        if plan.best_by not in METRICS:
+            raise TrainingError(
+                f"best_by must be one of {', '.join(METRICS)}, got {plan.best_by!r}"
+            )
+        self.plan = plan
+        self.seed = seed
+        self.device = choose_device(device)
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(self, model: MultiLabelModel, parts: Parts, selector: Selector) -> Training:
+        """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
+
+        Without validation rows, or where no label can be scored on them, the last epoch counts as the
+        best.
+        """
+        model.to(self.device)
+        done = Progress(
+            self.plan,
+            model,
+            parts,
+            selector,
+            seed=self.seed,
+            device=self.device,
+            checkpoint=self.checkpoint,
+        )
+        if self.checkpoint is not None and self.checkpoint.exists():
+            done.restore(self.checkpoint)
+        with stopping_on_signals() if self.checkpoint else nullcontext(StopRequest()) as stop:
+            while not done.finished:
+                model.train()
+                done.clock.start()
+                for index in selector:
+                    x, y = done.train.fetch(index)  # (b, d), (b, q)
+                    done.rate.before_step(done.step)
+                    with seeded(self.seed, "step", done.step, device=self.device):
+                        output = model.step(x, y)
+                        losses = selection_losses(output, y, self.plan.selection_loss)
+                        done.refuse_divergence(output, losses, index)
+                        done.optimizer.zero_grad(set_to_none=True)
+                        torch.autograd.backward([output.objective])
+                        if self.plan.gradient_clip is not None:
+                            nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
+                        done.optimizer.step()
+                    selector.observe(losses.cpu().numpy(), index)
+                    done.clock.stop()
+                    done.close_batch(output)
+                    for callback in self.callbacks:
+                        callback.on_batch(done.step, len(selector), done.batch_objectives[-1])
+                    if stop.signal and self.checkpoint:
+                        done.interrupt(self.checkpoint, stop.signal.name)
+                    done.clock.start()
+                done.clock.stop()
+                epoch = done.close_epoch()
+                for callback in self.callbacks:
+                    callback.on_epoch(epoch)
+                if self.checkpoint and epoch.number % self.checkpoint_every == 0:
+                    done.save(self.checkpoint)
+        return done.result()
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device called `name`; ``"auto"`` is an accelerator where there is one.
+
+    Examples
+    --------
+    >>> choose_device("cpu")
+    device(type='cpu')
+    >>> choose_device("gpu")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: device must be "auto" or one this machine has, got 'gpu'
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError):
+        # torch raises an AssertionError where it was built without that accelerator.
+        raise TrainingError(
+            f'device must be "auto" or one this machine has, got {name!r}'
+        ) from None
