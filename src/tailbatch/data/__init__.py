@@ -11,9 +11,11 @@ from tailbatch.data.folds import (
     stratified_split,
 )
 from tailbatch.data.npz import save_npz
+from tailbatch.data.preparation import PREPARATIONS, PreparedDataset, prepare
 from tailbatch.data.readers import load_dataset
 
 __all__ = [
+    "PREPARATIONS",
     "Features",
     "Fold",
     "IntArray",
@@ -21,7 +23,9 @@ __all__ = [
     "MinMaxScaling",
     "MultiLabelDataset",
     "Parts",
+    "PreparedDataset",
     "load_dataset",
+    "prepare",
     "read_arff",
     "save_npz",
     "split",
