@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tailbatch import __version__
-from tailbatch.cli import datasets
+from tailbatch.cli import datasets, models, study
 from tailbatch.cli.terminal import printable
 from tailbatch.errors import TailbatchError
 
@@ -19,6 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(datasets.app, name="datasets")
+models.register(app)
+study.register(app)
 
 
 def _print_version(asked: bool) -> None:

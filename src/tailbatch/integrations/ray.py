@@ -1,8 +1,9 @@
 """Ray as the engine of a study: the executor of `concurrent.futures` over a cluster."""
 
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from tailbatch.errors import TailbatchError, require
@@ -14,41 +15,59 @@ RETRIES = 3
 """How often Ray does a call again whose worker process or machine was lost."""
 
 
-class RayExecutor(Executor):
-    """Runs each call on one processor of a Ray cluster.
-
-    A call whose worker process is lost is done again by Ray; when that has happened too often, its
-    future raises `BrokenExecutor`. Shutting down with ``cancel_futures`` interrupts the calls under
-    way as Ctrl-C would. The cluster is left running unless this executor started it.
+@contextmanager
+def connected(address: str = "auto") -> Iterator[None]:
+    """Connect to a Ray cluster for the length of the block.
 
     Parameters
     ----------
     address
         ``"auto"``: the cluster running on this machine, or a new local one where there is none;
-        otherwise the address of a cluster, such as ``"ray://head:10001"`` or ``"10.0.0.1:6379"``.
-        A program that has called ``ray.init`` itself keeps its own connection.
+        otherwise a cluster's address, such as ``"ray://head:10001"``. A program that has called
+        ``ray.init`` itself keeps its own connection.
+    """
+    ray: Any = require("ray", extra="ray")
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        if address != "auto":
+            raise TailbatchError(f"no Ray cluster answers at {address}: {error}") from error
+        ray.init(include_dashboard=False, **quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class RayExecutor(Executor):
+    """Runs each call on one processor of the Ray cluster that the program is connected to.
+
+    A call whose worker process is lost is done again by Ray; when that has happened too often, its
+    future raises `BrokenExecutor`. Shutting down with ``cancel_futures`` interrupts the calls under
+    way as Ctrl-C would. The cluster is left as it is.
+
+    Parameters
+    ----------
     environment
         Variables that the workers need, for instance ``TAILBATCH_DATA``.
 
     Examples
     --------
-    >>> with RayExecutor("auto") as executor:  # doctest: +SKIP
+    >>> with connected("auto"), RayExecutor() as executor:  # doctest: +SKIP
     ...     executor.submit(divmod, 7, 3).result()
     (2, 1)
     """
 
-    def __init__(
-        self, address: str = "auto", *, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._ray: Any = require("ray", extra="ray")
-        self._errors: Any = require("ray.exceptions", extra="ray")
-        self._started = not self._ray.is_initialized()
-        if self._started:
-            self._connect(address)
         self._call = self._ray.remote(_call).options(
             num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": dict(environment or {})}
         )
-        self._calls: dict[Future[Any], Any] = {}
+        self._under_way: dict[Future[Any], Any] = {}
         self._closed = False
 
     @property
@@ -63,47 +82,34 @@ class RayExecutor(Executor):
         reference = self._call.remote(fn, args, kwargs)
         call: Future[T] = Future()
         call.set_running_or_notify_cancel()
-        self._calls[call] = reference
+        self._under_way[call] = reference
         reference.future().add_done_callback(lambda done: self._finish(call, done))
         return call
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let calls under way finish, or interrupt them; stop a cluster that was started here."""
+        """Let the calls under way finish, or interrupt them."""
         self._closed = True
+        calls = dict(self._under_way)
         if cancel_futures:
-            for reference in list(self._calls.values()):
+            for reference in calls.values():
                 self._ray.cancel(reference)
         if wait:
-            _settle(self._calls)
-            if self._started:
-                self._ray.shutdown()
-
-    def _connect(self, address: str) -> None:
-        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-        try:
-            self._ray.init(address=address, **quiet)
-        except ConnectionError as error:
-            if address != "auto":
-                raise TailbatchError(f"there is no Ray cluster at {address}: {error}") from error
-            self._ray.init(num_cpus=os.cpu_count(), include_dashboard=False, **quiet)
+            wait_for(calls)
 
     def _finish(self, call: "Future[Any]", done: "Future[Any]") -> None:
         """Hand over what Ray says, as an executor would say it."""
         error = done.exception()
+        cause = getattr(error, "cause", None)
         if error is None:
             call.set_result(done.result())
-        elif isinstance(error, self._errors.RayTaskError):
-            call.set_exception(error.cause if isinstance(error.cause, Exception) else error)
+        elif isinstance(cause, Exception):
+            call.set_exception(cause)
         else:
-            lost = BrokenExecutor(f"a worker was lost: {type(error).__name__}")
+            lost = BrokenExecutor(f"Ray lost a worker ({type(error).__name__})")
             lost.__cause__ = error
             call.set_exception(lost)
-        self._calls.pop(call, None)
+        self._under_way.pop(call, None)
 
 
 def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
     return fn(*args, **kwargs)
-
-
-def _settle(calls: Mapping["Future[Any]", Any]) -> None:
-    wait(list(calls))

@@ -1,6 +1,6 @@
 """Fair comparisons: the grid of runs, one run, and all of them in parallel, resumable."""
 
-from tailbatch.study.grid import Study, load_study, paper_studies
+from tailbatch.study.grid import Study, known_studies, load_study
 from tailbatch.study.pool import WorkerPool
 from tailbatch.study.runner import StudyOutcome, StudyProgress, run_study
 from tailbatch.study.single import run
@@ -12,8 +12,8 @@ __all__ = [
     "StudyOutcome",
     "StudyProgress",
     "WorkerPool",
+    "known_studies",
     "load_study",
-    "paper_studies",
     "run",
     "run_study",
 ]

@@ -24,7 +24,7 @@ WITHOUT_PRESSURE = ("random", "uniform", "balanced")
 OWN_PRESSURE: Mapping[str, Pressure] = {"minority": (64.0, 1.0)}
 """Strategies that are not tried with the study's pressures unless their entry says so."""
 
-PAPER = Path(__file__).parents[1] / "studies"
+_STUDIES = Path(__file__).parents[1] / "studies"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,19 +210,19 @@ class _Choice:
     options: Mapping[str, Any]
 
 
-def paper_studies() -> dict[str, Path]:
-    """Return the files of the paper's tables and figures, by name.
+def known_studies() -> dict[str, Path]:
+    """Return the study files inside the package by name: the paper's tables and figures, and a demo.
 
     Examples
     --------
-    >>> "table-2" in paper_studies()
+    >>> "table-2" in known_studies()
     True
     """
-    return {path.stem: path for path in sorted(PAPER.glob("*.toml"))}
+    return {path.stem: path for path in sorted(_STUDIES.glob("*.toml"))}
 
 
 def load_study(name_or_path: str, *, quick: bool = False) -> Study:
-    """Return a study of the paper by name, or the one in a TOML file.
+    """Return a study inside the package by name, or the one in a TOML file.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def load_study(name_or_path: str, *, quick: bool = False) -> Study:
     path = Path(name_or_path)
     if path.suffix == ".toml":
         return Study.from_toml(path, quick=quick)
-    known = paper_studies()
+    known = known_studies()
     check_known("study or study file", name_or_path, known)
     return Study.from_toml(known[name_or_path], quick=quick)
 
@@ -247,8 +247,8 @@ def _read(path: Path) -> dict[str, Any]:
     base = values.pop("extends", None)
     if base is None:
         return values
-    check_known("study to extend", base, paper_studies())
-    return {**_read(paper_studies()[base]), **values}
+    check_known("study to extend", base, known_studies())
+    return {**_read(known_studies()[base]), **values}
 
 
 def _plan(values: Mapping[str, Any]) -> TrainingPlan:

@@ -82,7 +82,9 @@ class Source:
 
     def load(self) -> MultiLabelDataset:
         """Read the dataset."""
-        labels = list(self.labels) if isinstance(self.labels, tuple) else self.labels
+        labels: Any = list(self.labels) if isinstance(self.labels, tuple) else self.labels
+        if isinstance(labels, str) and labels.casefold().endswith(".xml"):
+            labels = Path(labels)
         return load_dataset(self.file or self.name, labels=labels)
 
 

@@ -1,0 +1,277 @@
+"""The commands that compare strategies: compare, study, demo and report.
+
+Imports that take time are made inside the commands, so that ``--help`` answers at once.
+"""
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailbatch.cli.terminal import printable
+from tailbatch.errors import require
+
+if TYPE_CHECKING:
+    from tailbatch.study import Study
+
+app = typer.Typer(
+    help="Run the paper's tables and figures, or a study of your own.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+StoreOption = Annotated[
+    Path,
+    typer.Option("--store", help="Folder of the records; runs found there are not done again."),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Runs at a time, one core each.  [default: all cores]"),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="auto|ADDRESS", help="Run on a Ray cluster instead."),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder of datasets already downloaded; as TAILBATCH_DATA."),
+]
+StudyArgument = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help="A name from `study list`, or a TOML file.")
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="The study's quick variant: small data, few epochs.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    root.add_typer(app, name="study")
+    for command in (compare, demo, report):
+        root.command()(command)
+
+
+def compare(
+    data: Annotated[list[str], typer.Argument(help="Datasets: names, or files.")],
+    labels: Annotated[
+        str | None, typer.Option(help="Where the labels are, as in `datasets describe`.")
+    ] = None,
+    models: Annotated[str, typer.Option(help="Comma-separated.")] = "mlp",
+    strategies: Annotated[
+        str, typer.Option(help="Comma-separated.")
+    ] = "random,balanced,hard,adaptive,minority",
+    pressures: Annotated[
+        str, typer.Option(help="Selection pressures, comma-separated; 64:1 falls from 64 to 1.")
+    ] = "16",
+    preparation: Annotated[str, typer.Option(help="full, paper or as-published.")] = "full",
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds for each fold, from 0.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-4,
+    store: StoreOption = Path("tailbatch-store"),
+    workers: WorkersOption = None,
+    ray: RayOption = None,
+    data_home: DataOption = None,
+) -> None:
+    """Compare strategies on your data, fairly: same folds, weights, steps and samples.
+
+    For example:
+
+      tailbatch compare mine.arff --epochs 50
+
+      tailbatch compare scene yeast --models dela,clif --strategies random,hard,adaptive,chain
+    """
+    from tailbatch.results import TrainingPlan
+    from tailbatch.study import Study
+
+    _use_data(data_home)
+    where = _label_columns(labels)
+    study = Study(
+        name="compare",
+        title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
+        datasets=data if where is None else [{"path": name, "labels": where} for name in data],
+        preparations=[preparation],
+        models=_names(models),
+        strategies=_names(strategies),
+        selection_pressures=_names(pressures),
+        n_folds=folds,
+        seeds=range(seeds),
+        plan=TrainingPlan(epochs=epochs, batch_size=batch_size, lr=lr),
+    )
+    _run(study, store, workers, ray)
+
+
+def demo(
+    store: StoreOption = Path("tailbatch-demo"),
+    workers: WorkersOption = None,
+) -> None:
+    """Compare four strategies on the dataset inside the package, in a few minutes.
+
+    For example:
+
+      tailbatch demo
+    """
+    from tailbatch.study import load_study
+
+    _run(load_study("demo"), store, workers, None)
+
+
+def report(
+    store: Annotated[Path, typer.Argument(help="Folder of the records.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    study: Annotated[str | None, typer.Option(help="Only the runs of this study.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write one row a run to a CSV file.")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Also write one row a run to a Parquet file.")
+    ] = None,
+) -> None:
+    """Make one page of tables, curves and figures from a store.
+
+    For example:
+
+      tailbatch report tailbatch-demo --out report.html
+
+      tailbatch report tailbatch-demo --csv runs.csv --parquet runs.parquet
+    """
+    from tailbatch.report.page import write_report
+    from tailbatch.results import ResultStore
+
+    write_report(store, out, study=study)
+    typer.echo(f"Report: {printable(str(out))}")
+    if csv is not None:
+        ResultStore(store).frame(study).to_csv(csv, index=False)
+        typer.echo(f"Runs: {printable(str(csv))}")
+    if parquet is not None:
+        require("pyarrow", extra="parquet")
+        ResultStore(store).frame(study).to_parquet(parquet)
+        typer.echo(f"Runs: {printable(str(parquet))}")
+
+
+@app.command("list")
+def list_studies() -> None:
+    """List the studies inside the package.
+
+    For example:
+
+      tailbatch study list
+    """
+    from tailbatch.cli.study_display import show_studies
+    from tailbatch.study import known_studies, load_study
+
+    show_studies([load_study(name) for name in known_studies()])
+
+
+@app.command()
+def show(name: StudyArgument, quick: QuickOption = False) -> None:
+    """Show what a study compares, and how many runs that is.
+
+    For example:
+
+      tailbatch study show table-2 --quick
+    """
+    from tailbatch.cli.study_display import show_study
+    from tailbatch.study import load_study
+
+    show_study(load_study(name, quick=quick))
+
+
+@app.command("run")
+def run_one(
+    name: StudyArgument,
+    quick: QuickOption = False,
+    store: StoreOption = Path("tailbatch-store"),
+    workers: WorkersOption = None,
+    ray: RayOption = None,
+    data_home: DataOption = None,
+) -> None:
+    """Run a study, then write its report. Stop it at will: the same command goes on.
+
+    For example:
+
+      tailbatch study run table-2 --quick
+
+      tailbatch study run mine.toml --store records --workers 4
+    """
+    from tailbatch.study import load_study
+
+    _use_data(data_home)
+    _run(load_study(name, quick=quick), store, workers, ray)
+
+
+def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> None:
+    """Run a study with live progress, then report; failures end in exit code 1."""
+    from tailbatch.cli import study_display as display
+    from tailbatch.report.page import write_report
+    from tailbatch.results import ResultStore
+    from tailbatch.study import run_study
+
+    # Failures are told in the end, and a warning would tear the progress bars apart.
+    logging.getLogger("tailbatch").setLevel(logging.ERROR)
+    store = ResultStore(folder)
+    with _engine(workers, ray) as (executor, count):
+        display.announce(study, folder, count)
+        try:
+            with _terminable(), display.Live() as live:
+                outcome = run_study(study, store, executor, workers=count, listen=live.update)
+        except KeyboardInterrupt:
+            display.stopped(live.progress, folder)
+            raise
+    page = folder / f"{study.name}.html"
+    display.failures(outcome.failures)
+    write_report(folder, page, study=study.name)
+    display.summary(store, study.name)
+    typer.echo(f"Report: {printable(str(page))}")
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[], Executor], int]]:
+    """Give what makes the workers, and how many runs to hand them at a time."""
+    if ray is None:
+        from tailbatch.study import WorkerPool
+
+        count = workers or len(os.sched_getaffinity(0))
+        yield partial(WorkerPool, count), count
+        return
+    from tailbatch.integrations.ray import RayExecutor, connected
+
+    # Workers on other machines do not inherit this process's variables.
+    environment = {name: os.environ[name] for name in ("TAILBATCH_DATA",) if name in os.environ}
+    with connected(ray):
+        yield partial(RayExecutor, environment), workers or RayExecutor().workers
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM stop a study as Ctrl-C does."""
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _use_data(folder: Path | None) -> None:
+    if folder is not None:
+        os.environ["TAILBATCH_DATA"] = str(folder.resolve())
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _label_columns(text: str | None) -> int | str | list[str] | None:
+    if text is None or "," in text:
+        return text and _names(text)
+    return int(text) if text.removeprefix("-").isdigit() else text

@@ -1,0 +1,240 @@
+"""What the commands that compare strategies show on a terminal."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from tailbatch.cli.terminal import printable
+from tailbatch.metrics import METRICS
+from tailbatch.results import ResultStore, RunFailure, RunSpec, pressure_text
+from tailbatch.study import Study, StudyProgress
+
+if TYPE_CHECKING:
+    from tailbatch.report.analysis import Analysis
+
+SHOWN = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
+_EVERY = 10  # seconds between two lines where the output is not a terminal
+
+
+def show_studies(studies: Iterable[Study]) -> None:
+    """Print the studies by name."""
+    table = _table("study", ">runs", "what")
+    for study in studies:
+        table.add_row(study.name, f"{_count(study):,}", study.title)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("Next: tailbatch study run NAME --quick", style="bold")
+
+
+def show_study(study: Study) -> None:
+    """Print what a study compares."""
+    table = Table.grid(padding=(0, 2))
+    for name in ("datasets", "preparations", "models", "strategies", "selection_pressures"):
+        table.add_row(
+            name.replace("_", " "), printable(", ".join(map(_entry, getattr(study, name))))
+        )
+    folds = range(study.n_folds) if study.folds is None else study.folds
+    table.add_row("folds", f"{len(folds)} of {study.n_folds}")
+    table.add_row("seeds", ", ".join(map(str, study.seeds)))
+    table.add_row("epochs", str(study.plan.epochs))
+    table.add_row("batch size", ", ".join(map(str, study.batch_sizes or [study.plan.batch_size])))
+    table.add_row("runs", f"{_count(study):,}")
+    console = Console(highlight=False)
+    console.print(Text(printable(study.title or study.name), style="bold"))
+    console.print(table)
+
+
+def announce(study: Study, folder: Path, workers: int) -> None:
+    """Say what is about to run."""
+    console = Console(highlight=False, stderr=True)
+    console.print(Text(printable(study.title or study.name), style="bold"))
+    console.print(
+        f"{_count(study):,} runs, {workers} at a time; records go to {printable(str(folder))}. "
+        "Ctrl-C stops, the same command goes on."
+    )
+
+
+class Live:
+    """Progress of a study: bars on a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self.progress: StudyProgress | None = None
+        self._console = Console(highlight=False, stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def update(self, progress: StudyProgress) -> None:
+        """Show where the study is."""
+        self.progress = progress
+        left = time_text(progress.seconds_left)
+        if not self._console.is_terminal:
+            if time.monotonic() - self._last >= _EVERY:
+                self._last = time.monotonic()
+                self._console.print(f"{progress.done} of {progress.total} runs done{left}")
+            return
+        self._bar("all runs", progress.done, progress.total, f"runs{left}")
+        shown = {name_of(spec): (spec, epoch) for spec, epoch in progress.under_way}
+        for name, (spec, epoch) in shown.items():
+            self._bar(name, epoch, spec.plan.epochs, "epochs")
+        for name in set(self._tasks) - set(shown) - {"all runs"}:
+            self._bars.remove_task(self._tasks.pop(name))
+
+    def _bar(self, name: str, completed: int, total: int, note: str) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(printable(name), total=total, note="")
+        self._bars.update(self._tasks[name], completed=completed, total=total, note=note)
+
+
+def stopped(progress: StudyProgress | None, folder: Path) -> None:
+    """Say what Ctrl-C leaves."""
+    done = f"{progress.done} of {progress.total} runs are" if progress else "Nothing is"
+    Console(highlight=False, stderr=True).print(
+        f"Stopped. {done} done and kept in {printable(str(folder))}; the same command goes on."
+    )
+
+
+def failures(found: Sequence[RunFailure]) -> None:
+    """List the runs that failed, those with the same message together."""
+    if not found:
+        return
+    console = Console(highlight=False, stderr=True)
+    console.print(Text(f"{len(found)} runs failed:", style="bold red"))
+    by_message: dict[str, list[str]] = {}
+    for failure in found:
+        by_message.setdefault(failure.message, []).append(name_of(failure.spec))
+    for message, names in by_message.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        console.print(Text(f"  {printable(names[0])}{more}: {printable(message)}"))
+
+
+def summary(store: ResultStore, study: str) -> None:
+    """Print the results in a table, and in words."""
+    from tailbatch.report.analysis import analyze
+    from tailbatch.report.evidence import read_store
+
+    analysis = analyze(read_store(store, study=study))
+    console = Console(highlight=False)
+    if not analysis.results.empty:
+        console.print(_means(analysis) if _one_cell(analysis) else _changes(analysis))
+    for sentence in analysis.sentences.values():
+        console.print(Text(printable(sentence), style="bold"))
+
+
+def _one_cell(analysis: "Analysis") -> bool:
+    return len(analysis.results[["data", "learner"]].drop_duplicates()) == 1
+
+
+def _means(analysis: "Analysis") -> Table:
+    """Return one row a strategy: means and 95% intervals, the best in bold."""
+    metrics = [name for name in SHOWN if name in analysis.metrics]
+    table = _table("strategy", *(f">{METRICS[name].title}" for name in metrics))
+    for arm, group in analysis.results.groupby("arm", sort=False):
+        rows = group.set_index("metric")
+        table.add_row(str(arm), *(_mean(rows.loc[name]) for name in metrics if name in rows.index))
+    table.caption = "mean and 95% bootstrap interval over folds and seeds; best in bold"
+    return table
+
+
+def _mean(row: pd.Series) -> Text:
+    text = f"{row['mean']:.4f}"
+    if pd.notna(row["low"]):
+        text += f"\n[{row['low']:.3f}, {row['high']:.3f}]"
+    return Text(text, style="bold" if row["best"] else "")
+
+
+def _changes(analysis: "Analysis") -> Table:
+    """Return one row a strategy: change against the baseline in percent, and its interval."""
+    metrics = [name for name in SHOWN if name in analysis.metrics]
+    table = _table("strategy", *(f">{METRICS[name].title}" for name in metrics))
+    for arm, group in analysis.overall.groupby("arm", sort=False):
+        rows = group.set_index("metric")
+        table.add_row(
+            str(arm), *(_change(rows.loc[name]) for name in metrics if name in rows.index)
+        )
+    table.caption = f"change against {analysis.baseline}, positive is better; 95% intervals"
+    return table
+
+
+def _change(row: pd.Series) -> str:
+    text = f"{row['percent']:+.1f}%"
+    return text if pd.isna(row["low"]) else f"{text}\n[{row['low']:+.1f}, {row['high']:+.1f}]"
+
+
+def name_of(spec: RunSpec) -> str:
+    """Return a run's name for a person: what it trains on what, and how.
+
+    Examples
+    --------
+    >>> name_of(RunSpec(dataset="scene", dataset_digest="", model="dela", fold=2))
+    'scene dela adaptive 16, fold 2, seed 0'
+    """
+    pressure = f" {text}" if (text := pressure_text(spec.selection_pressure)) else ""
+    arm = f"{spec.strategy}{pressure}"
+    return f"{spec.dataset} {spec.model} {arm}, fold {spec.fold}, seed {spec.seed}"
+
+
+def time_text(seconds: float | None) -> str:
+    """Return a forecast in words.
+
+    Examples
+    --------
+    >>> time_text(None), time_text(42), time_text(4000)
+    ('', ', about 42 s left', ', about 1 h 07 min left')
+    """
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f", about {seconds:.0f} s left"
+    minutes = round(seconds / 60)
+    hours = f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+    return f", about {hours} left"
+
+
+def _count(study: Study) -> int:
+    return len(study.specs({source.name: "" for source in study.sources}))
+
+
+def _entry(entry: object) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    settings = ", ".join(f"{key} {value}" for key, value in entry.items() if key != "name")
+    return f"{entry.get('name', '')} ({settings})".strip()
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, caption_justify="left")
+    for header in headers:
+        table.add_column(
+            header.removeprefix(">"), justify="right" if header.startswith(">") else "left"
+        )
+    return table

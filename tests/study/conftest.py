@@ -1,0 +1,15 @@
+import pytest
+
+from study_samples import tiny_file
+from tailbatch.results import ResultStore
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """The file of a dataset that trains in no time."""
+    return tiny_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ResultStore(tmp_path / "store")

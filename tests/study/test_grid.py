@@ -1,0 +1,219 @@
+"""The grid of a study, from Python and from TOML."""
+
+from collections import Counter
+
+import pytest
+
+from study_samples import tiny_study
+from tailbatch.errors import StudyError
+from tailbatch.results import TrainingPlan
+from tailbatch.study import Study, known_studies, load_study
+
+
+def specs_of(study):
+    return study.specs({source.name: "ab12" for source in study.sources})
+
+
+def arms(study):
+    return Counter((spec.strategy, spec.selection_pressure) for spec in specs_of(study))
+
+
+def test_the_grid_is_the_product_of_its_axes():
+    study = Study(
+        name="all",
+        datasets=["debtags", "scene"],
+        preparations=["full", "paper"],
+        models=["mlp", "dela"],
+        strategies=["hard"],
+        selection_pressures=[2, "64:1"],
+        batch_sizes=[64, 128],
+        n_folds=4,
+        folds=[0, 2],
+        seeds=[0, 1, 2],
+    )
+    specs = specs_of(study)
+    assert len(specs) == len({spec.digest for spec in specs}) == 2 * 2 * 2 * 2 * 2 * 2 * 3
+    assert {spec.plan.batch_size for spec in specs} == {64, 128}
+    assert {spec.selection_pressure for spec in specs} == {2.0, (64.0, 1.0)}
+
+
+def test_strategies_without_pressure_appear_once_whatever_the_pressures():
+    study = Study(
+        name="p",
+        datasets=["debtags"],
+        strategies=["random", "uniform", "balanced", "adaptive", "minority"],
+        selection_pressures=[2, 16, 64],
+        folds=[0],
+    )
+    assert arms(study) == {
+        ("random", None): 1,
+        ("uniform", None): 1,
+        ("balanced", None): 1,
+        ("adaptive", 2.0): 1,
+        ("adaptive", 16.0): 1,
+        ("adaptive", 64.0): 1,
+        ("minority", (64.0, 1.0)): 1,
+    }
+
+
+def test_a_strategy_may_have_pressures_seeds_and_options_of_its_own():
+    study = Study(
+        name="own",
+        datasets=["debtags"],
+        strategies=[
+            {"name": "random", "seeds": [0, 1, 2, 3]},
+            {"name": "minority", "selection_pressures": [4]},
+            {"name": "adaptive", "selection_loss": "model", "cap_quantile": 0.95},
+        ],
+        folds=[0],
+    )
+    specs = specs_of(study)
+    assert sorted(spec.seed for spec in specs if spec.strategy == "random") == [0, 1, 2, 3]
+    adaptive = next(spec for spec in specs if spec.strategy == "adaptive")
+    assert adaptive.strategy_options == {"cap_quantile": 0.95}
+    assert adaptive.plan.selection_loss == "model"
+    assert next(s for s in specs if s.strategy == "minority").selection_pressure == 4.0
+
+
+def test_equal_runs_are_done_once():
+    study = Study(name="twice", datasets=["debtags", "debtags"], strategies=["random", "random"])
+    assert len(specs_of(study)) == 5
+
+
+def test_as_published_concerns_only_the_datasets_that_have_it():
+    study = Study(name="a", datasets=["scene", "llog-f"], preparations=["as-published"], folds=[0])
+    assert {spec.dataset for spec in specs_of(study)} == {"llog-f"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"datasets": ["sceen"]}, "no dataset or file 'sceen'; did you mean scene?"),
+        ({"datasets": ["missing.arff"]}, "there is no dataset file missing.arff"),
+        ({"datasets": [{"labels": 3}]}, "needs a path"),
+        (
+            {"datasets": [{"path": "a", "lables": 3}]},
+            "no key of a dataset 'lables'; did you mean labels",
+        ),
+        ({"models": ["dlea"]}, "no model 'dlea'; did you mean dela?"),
+        ({"models": [{"hidden": [3]}]}, "a table of settings needs a name"),
+        ({"strategies": ["adpative"]}, "no strategy 'adpative'; did you mean adaptive?"),
+        ({"preparations": ["papper"]}, "no preparation 'papper'; did you mean paper?"),
+        ({"selection_pressures": ["strong"]}, "selection pressure must be a number from 1"),
+        ({"selection_pressures": [0.5]}, "selection pressure must be a number from 1"),
+        (
+            {"strategies": [{"name": "random", "selection_pressures": [2]}]},
+            "random has no selection",
+        ),
+        ({"folds": [5]}, "fold must be below n_folds"),
+        ({"seeds": ["a"]}, "study try: "),
+        (
+            {"plan": TrainingPlan(best_by="macro_acu")},
+            "no metric 'macro_acu'; did you mean macro_auc?",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(changes, message):
+    with pytest.raises(StudyError, match=message.replace("?", r"\?")):
+        Study(**{"name": "try", "datasets": ["debtags"]} | changes)
+
+
+def test_two_files_of_one_name_are_refused(tiny, tmp_path):
+    other = tmp_path / "tiny.npz"
+    other.write_bytes(tiny.read_bytes())
+    with pytest.raises(StudyError, match="two datasets are called tiny .*give one a name"):
+        tiny_study(tiny, datasets=[str(tiny), str(other)])
+    named = tiny_study(tiny, datasets=[str(tiny), {"path": str(other), "name": "other"}])
+    assert [source.name for source in named.sources] == ["tiny", "other"]
+
+
+GOOD = """
+name = "mine"
+datasets = ["debtags"]
+strategies = ["random", {name = "adaptive", selection_pressures = ["64:1"]}]
+seeds = [0, 1]
+[plan]
+epochs = 7
+sample_loss_epochs = [3]
+[quick]
+seeds = [0]
+[quick.plan]
+epochs = 3
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_study_file_says_what_a_call_says(tmp_path):
+    study = load_study(write(tmp_path, GOOD))
+    assert study == Study(
+        name="mine",
+        datasets=["debtags"],
+        strategies=["random", {"name": "adaptive", "selection_pressures": ["64:1"]}],
+        seeds=[0, 1],
+        plan=TrainingPlan(epochs=7, sample_loss_epochs=(3,)),
+    )
+
+
+def test_the_quick_table_changes_what_it_names(tmp_path):
+    quick = load_study(write(tmp_path, GOOD), quick=True)
+    assert (quick.name, quick.seeds, quick.plan.epochs) == ("mine-quick", [0], 3)
+    assert quick.plan.sample_loss_epochs == (3,)
+    assert len(specs_of(quick)) * 2 == len(specs_of(load_study(write(tmp_path, GOOD))))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = ", "cannot be read: Invalid value"),
+        ("name = 'a'", "a study needs the key datasets"),
+        (GOOD.replace("seeds", "seed", 1), "no key of a study 'seed'; did you mean seeds?"),
+        (GOOD.replace("epochs = 7", "epoch = 7"), "no key of a plan 'epoch'; did you mean epochs?"),
+        (GOOD.replace("epochs = 7", "epochs = 0"), "plan: epochs must be at least 1, got 0"),
+        (GOOD.replace("epochs = 7", "epochs = 'many'"), "plan: "),
+        (GOOD.replace("[0, 1]", "3"), "the key seeds of a study is a list, got 3"),
+        ('extends = "table-9"\n' + GOOD, "no study to extend 'table-9'; did you mean table-"),
+    ],
+)
+def test_a_wrong_study_file_is_refused(tmp_path, text, message):
+    with pytest.raises(StudyError, match=message.replace("?", r"\?")):
+        load_study(write(tmp_path, text))
+
+
+def test_a_study_without_quick_table_says_so(tmp_path):
+    with pytest.raises(StudyError, match="study mine has no quick variant"):
+        load_study(write(tmp_path, GOOD[: GOOD.index("[quick]")]), quick=True)
+
+
+def test_a_missing_study_file_says_so(tmp_path):
+    with pytest.raises(StudyError, match=r"nothing\.toml cannot be read"):
+        load_study(str(tmp_path / "nothing.toml"))
+
+
+@pytest.mark.parametrize("name", sorted(set(known_studies()) - {"demo"}))
+def test_every_study_of_the_paper_loads_and_has_a_smaller_quick_variant(name):
+    full, quick = load_study(name), load_study(name, quick=True)
+    assert full.name == name
+    assert name in full.shows
+    assert quick.name == f"{name}-quick"
+    cost = {s.name: len(specs_of(s)) * s.plan.epochs * len(s.datasets) for s in (full, quick)}
+    assert cost[quick.name] < cost[name] or name == "table-1"
+
+
+def test_the_paper_has_four_tables_and_seven_figures():
+    names = {f"table-{n}" for n in range(1, 5)} | {f"figure-{n}" for n in (1, 3, 4, 5, 6, 7, 8)}
+    assert set(known_studies()) == names | {"demo"}
+
+
+def test_table_2_gives_both_sides_four_tries():
+    study = load_study("table-2")
+    specs = specs_of(study)
+    assert len(specs) == 13 * 5 * 5 * 8
+    cell = [s for s in specs if (s.dataset, s.model, s.fold) == ("scene", "dela", 0)]
+    assert {s.seed for s in cell if s.strategy == "random"} == {0, 1, 2, 3}
+    assert {s.selection_pressure for s in cell if s.strategy == "adaptive"} == {2, 8, 16, 64}
+    assert {s.digest for s in specs} == {s.digest for s in specs_of(load_study("table-3"))}
