@@ -1,6 +1,6 @@
 """The paper's selection: quantized losses, weighted by local imbalance."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +92,10 @@ class AdaptiveSelector(LossDrivenSelector):
             selection_pressure=selection_pressure,
             **settings,
         )
+        self._cap_quantile = cap_quantile
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "cap_quantile": self._cap_quantile}
 
 
 def _size(weights: FloatArray, n_samples: int | None) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.selection.diagnostics import SelectionDiagnostics, label_exposure, minority_share
+from tailbatch.selection.digest import digest_of
 from tailbatch.selection.inputs import (
     FloatArray,
     IntArray,
@@ -42,6 +43,7 @@ class Batch:
 
     index: IntArray
     weights: FloatArray
+    epoch: int
 
 
 class Selector(ABC):
@@ -97,6 +99,7 @@ class Selector(ABC):
         self._under_way = False  # an epoch has begun and its end has not been reached
         self._resuming = False  # that epoch comes from a saved state
         self._pending: list[Batch] = []
+        self._heard = False  # somebody observes, also where no losses are needed
         self._iterator: object = None  # a token of the one live iterator
         self._seconds = 0.0
         self._lag = 0
@@ -112,6 +115,11 @@ class Selector(ABC):
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
         return -(-self.n_samples // self.batch_size)
+
+    @property
+    def batches_left(self) -> int:
+        """How many batches the next ``iter()`` hands out: fewer than an epoch after loading a state."""
+        return len(self) - self._number + len(self._pending) if self._resuming else len(self)
 
     def __iter__(self) -> Iterator[IntArray]:
         """Hand out one epoch, each batch drawn when it is asked for."""
@@ -171,7 +179,7 @@ class Selector(ABC):
             # Nobody has to observe these, so those beyond the lag are taken as done.
             del self._pending[: max(len(self._pending) - self.max_lag, 0)]
         index = self._draw(self._size(self._epoch, self._number), self._epoch, self._number)
-        batch = Batch(index, self._importance(index, self._epoch))
+        batch = Batch(index, self._importance(index, self._epoch), self._epoch)
         self._lag = max(self._lag, len(self._pending))
         self._pending.append(batch)
         self._number += 1
@@ -225,6 +233,7 @@ class Selector(ABC):
         batch = self._pending[place].index
         self._learn(checked_losses(losses, batch), batch)
         del self._pending[place]
+        self._heard = True
         self._seconds += perf_counter() - start
 
     def importance_weights(self, index: npt.ArrayLike | None = None) -> FloatArray:
@@ -290,11 +299,12 @@ class Selector(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue, as plain integers, strings and arrays (copies)."""
+        epoch, number, under_way = self._where_to_continue()
         return {
             **self._identity(),
-            "epoch": self._epoch,
-            "number": self._number,
-            "under_way": int(self._under_way),
+            "epoch": epoch,
+            "number": number,
+            "under_way": int(under_way),
             "lag": self._lag,
             "dropped": self._dropped,
             "times_drawn": self._times_drawn.copy(),
@@ -336,9 +346,24 @@ class Selector(ABC):
         self._times_drawn[:] = times_drawn
         cuts = ends[:-1]
         self._pending = [
-            Batch(i, w) for i, w in zip(np.split(index, cuts), np.split(weights, cuts), strict=True)
+            Batch(i, w, self._epoch)
+            for i, w in zip(np.split(index, cuts), np.split(weights, cuts), strict=True)
         ][: len(ends)]
         self._iterator = None
+
+    def digest(self) -> str:
+        """Return a name of all that decides the batches to come, besides the losses to come.
+
+        Two selectors made from the same data with the same settings, in the same state, have the same.
+        """
+        return digest_of(self.state_dict(), self.labels, self._settings())
+
+    def _where_to_continue(self) -> tuple[int, int, bool]:
+        """Return epoch, batch number and whether it is under way, for a loaded state to go on from."""
+        if self._pending and not self._under_way and (self.needs_losses or self._heard):
+            # A loader has read to the end of the epoch; its last batches are still to be trained on.
+            return self._pending[0].epoch, len(self), True
+        return self._epoch, self._number, self._under_way
 
     def _identity(self) -> dict[str, int | str]:
         return {
@@ -376,6 +401,10 @@ class Selector(ABC):
     def _importance(self, index: IntArray, epoch: int) -> FloatArray:
         """Return the importance weights of a batch just drawn."""
         return np.full(len(index), 1 / len(index))
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what else decides the draws, for `digest`."""
+        return {}
 
     def _own_state(self) -> dict[str, Any]:
         """Return the strategy's part of the state."""

@@ -130,6 +130,14 @@ class LawSelector(Selector):
             return tempered_weights(self._probabilities(epoch)[index], self._beta)
         return super()._importance(index, epoch)
 
+    def _settings(self) -> dict[str, Any]:
+        # The probabilities stand for what a law was made of, such as the rarity of labels.
+        return {
+            "full_batches": self._full_batches,
+            "importance": (self._des_raj, self._beta),
+            "probabilities": self._probabilities(0),
+        }
+
 
 class LossDrivenSelector(LawSelector):
     """A strategy of three parts: a score of each sample, a law over scores, a pressure schedule.
@@ -248,19 +256,35 @@ class LossDrivenSelector(LawSelector):
         else:
             self._held[index] = scores
 
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **super()._settings(),
+            "score": self._score,
+            "schedule": (self._schedule, self._epochs),
+            "renewal": self._held is None,
+        }
+
     def _own_state(self) -> dict[str, Any]:
         held = {} if self._held is None else {"held": self._held.copy()}
-        return {"scores": self._law.scores.copy(), "cap": np.array([self._law.cap]), **held}
+        return {
+            "scores": self._law.scores.copy(),
+            "cap": np.array([self._law.cap]),
+            # How many candidates are proposed at a time moves the stream on for a chain's next sample.
+            "acceptance": np.array([self._law.acceptance]),
+            **held,
+        }
 
     def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
         scores = state_array(state, "scores", np.float64, self.n_samples)
         cap = state_array(state, "cap", np.float64, 1)
+        acceptance = state_array(state, "acceptance", np.float64, 1)
         held = None
         if self._held is not None:
             held = state_array(state, "held", np.float64, self.n_samples)
 
         def commit() -> None:
             self._law.reset(scores, cap=float(cap[0]))
+            self._law.acceptance = float(acceptance[0])
             self._held = held
 
         return commit

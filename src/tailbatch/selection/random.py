@@ -1,6 +1,6 @@
 """Strategies that look at no losses: shuffled epochs, uniform batches, batches balanced by rarity."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -75,6 +75,7 @@ class RandomSelector(Selector):
         self, n_samples: int, *, shuffle: bool = True, **settings: Unpack[Settings]
     ) -> None:
         super().__init__(n_samples, **settings)
+        self._shuffle = shuffle
         self._epochs = ShuffledEpochs(
             self.n_samples, seed=self.seed, purpose="shuffle", shuffle=shuffle
         )
@@ -84,6 +85,9 @@ class RandomSelector(Selector):
 
     def _probabilities(self, epoch: int) -> FloatArray:
         return np.full(self.n_samples, 1 / self.n_samples)
+
+    def _settings(self) -> dict[str, Any]:
+        return {"shuffle": self._shuffle}
 
 
 class UniformSelector(LawSelector):

@@ -50,6 +50,7 @@ class WarmUp(Selector):
         self.strategy = selector.strategy
         self.needs_losses = selector.needs_losses
         self.warm_up_epochs = whole_number("warm-up epochs", epochs, least=0)
+        self._shuffle = shuffle
         self._shuffled = ShuffledEpochs(
             self.n_samples, seed=self.seed, purpose="warm_up", shuffle=shuffle
         )
@@ -88,6 +89,9 @@ class WarmUp(Selector):
 
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "warm_up_epochs": self.warm_up_epochs}
+
+    def _settings(self) -> dict[str, Any]:
+        return {"warm_up_shuffle": self._shuffle, **self.selector._settings()}
 
     def _own_state(self) -> dict[str, Any]:
         return self.selector._own_state()
