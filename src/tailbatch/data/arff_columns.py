@@ -22,12 +22,10 @@ TRUTH = {"false": 0.0, "true": 1.0}
 Kind = Literal["numeric", "nominal", "string", "date"]
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """One declared column: ``kind`` is numeric, nominal, string or date."""
+@dataclass(frozen=True, eq=False)
+class AttributeType:
+    """The declared type of a column; columns of the same type share one object."""
 
-    name: str
-    line: int
     kind: Kind
     values: tuple[str, ...] = ()
 
@@ -36,12 +34,30 @@ class Attribute:
         """Whether the declared values are 0 and 1 (or one of them), in either order."""
         return self.kind == "nominal" and set(self.values) <= BINARY.keys()
 
-    def codes(self, *, as_label: bool) -> dict[str, float]:
-        """Return the number each nominal value stands for."""
-        if self.is_binary:
-            return BINARY
-        if as_label:
-            return TRUTH
+    @cached_property
+    def is_number(self) -> bool:
+        """Whether every value is written as the number it becomes."""
+        return self.kind == "numeric" or self.is_binary
+
+    @cached_property
+    def is_one_hot(self) -> bool:
+        """Whether there is a column for each value."""
+        return self.kind == "nominal" and not self.is_binary and len(self.values) != 2
+
+    @cached_property
+    def suffixes(self) -> tuple[str, ...]:
+        """What is added to the name for each column it becomes; strings and dates become none."""
+        if self.is_number:
+            return ("",)
+        return tuple(f"={value}" for value in self.values[0 if self.is_one_hot else 1 :])
+
+    def codes(self, *, as_label: bool) -> dict[str, float] | None:
+        """Return the number each nominal value stands for, in the order they are declared."""
+        if self.kind != "nominal":
+            return None
+        if as_label or self.is_binary:
+            meaning = BINARY | TRUTH
+            return {value.lower(): meaning[value.lower()] for value in self.values}
         return {value: float(code) for code, value in enumerate(self.values)}
 
 
@@ -53,64 +69,56 @@ class Layout:
 
     Parameters
     ----------
-    attributes
-        The declared columns.
+    names, types
+        Of the declared columns.
     labels
         Positions of the labels among them, in the order wanted.
     """
 
-    def __init__(self, attributes: Sequence[Attribute], labels: Sequence[int]) -> None:
-        self.attributes = attributes
+    def __init__(
+        self, names: Sequence[str], types: Sequence[AttributeType], labels: Sequence[int]
+    ) -> None:
+        self.names = names
+        self.types = types
         self.labels = np.array(labels, dtype=np.int64)
-        n = len(attributes)
-        self.is_label = np.zeros(n, dtype=np.bool_)
+        self.is_label = np.zeros(len(names), dtype=np.bool_)
         self.is_label[self.labels] = True
-        self.is_one_hot = np.zeros(n, dtype=np.bool_)
-        self.target = np.full(n, -1, dtype=np.int32)  # feature column or label number
-        self.target[self.labels] = np.arange(len(self.labels))
-        self.absent = np.zeros(n)  # value of what a sparse row does not mention
-        self.must_be_binary = self.is_label.copy()
-        self.only_numbers = True  # then blocks of rows can be read at once
-        names: list[str] = []
-        for position, attribute in enumerate(attributes):
-            if attribute.kind == "numeric":
-                columns = [attribute.name]
-            elif attribute.kind == "nominal":
-                columns = self._place_nominal(position, attribute)
-            else:
-                columns = []
-                self.only_numbers = False
-            if columns and not self.is_label[position]:
-                self.target[position] = len(names)
-                names += columns
-        self.feature_names = tuple(names)
-        self.is_feature = (self.target >= 0) & ~self.is_label
+        distinct = list(set(types))  # few, and each column only has the number of its type
+        number = {declared: place for place, declared in enumerate(distinct)}
+        which = np.array([number[declared] for declared in types])
+        self.is_one_hot = np.array([item.is_one_hot for item in distinct])[which] & ~self.is_label
+        self.must_be_binary = np.array([item.is_binary for item in distinct])[which] | self.is_label
+        widths = np.where(
+            self.is_label, 0, np.array([len(item.suffixes) for item in distinct])[which]
+        )
+        self.is_feature = widths > 0
+        #: The feature column or the first of several, or the label's number.
+        self.target = (np.cumsum(widths) - widths).astype(np.int32)
+        self.target[self.labels] = np.arange(len(labels))
+        self.feature_names = tuple(
+            names[position] + suffix
+            for position in np.flatnonzero(self.is_feature).tolist()
+            for suffix in types[position].suffixes
+        )
+        #: Whether blocks of rows can be read at once.
+        self.only_numbers = all(item.is_number for item in distinct)
 
-    def _place_nominal(self, position: int, attribute: Attribute) -> list[str]:
-        name, values = attribute.name, attribute.values
-        is_label = bool(self.is_label[position])
-        self.must_be_binary[position] |= attribute.is_binary
-        self.only_numbers &= attribute.is_binary
-        if attribute.is_binary or is_label:
-            self.absent[position] = attribute.codes(as_label=is_label)[values[0].lower()]
-            return [name]
-        if len(values) == 2:
-            return [f"{name}={values[1]}"]
-        self.is_one_hot[position] = True
-        return [f"{name}={value}" for value in values]
+    @cached_property
+    def codes(self) -> list[dict[str, float] | None]:
+        """For each nominal attribute the numbers of its values."""
+        pairs = list(zip(self.types, self.is_label.tolist(), strict=True))
+        codes = {pair: pair[0].codes(as_label=pair[1]) for pair in set(pairs)}
+        return [codes[pair] for pair in pairs]
+
+    @cached_property
+    def absent(self) -> NDArray[np.float64]:
+        """The value of what a sparse row does not mention: 0, or that of the first nominal one."""
+        return np.array([next(iter(codes.values())) if codes else 0.0 for codes in self.codes])
 
     @cached_property
     def implied(self) -> IntArray:
         """Attributes that make a one of what a sparse row does not mention."""
         return np.flatnonzero(self.is_one_hot | (self.absent == 1))
-
-    @cached_property
-    def codes(self) -> list[dict[str, float] | None]:
-        """For each nominal attribute the numbers of its values."""
-        return [
-            attribute.codes(as_label=bool(label)) if attribute.kind == "nominal" else None
-            for attribute, label in zip(self.attributes, self.is_label, strict=True)
-        ]
 
 
 class SparseRows(NamedTuple):
@@ -160,11 +168,10 @@ class Collector:
 
     def add_sparse(self, rows: SparseRows) -> None:
         """Append sparse rows."""
-        layout, n = self.layout, len(rows.counts)
-        row = np.repeat(np.arange(n), rows.counts)
+        layout, counts = self.layout, rows.counts
         columns, values = rows.columns, rows.values
         if len(layout.implied):
-            row, columns, values = self._with_implied(n, row, columns, values)
+            counts, columns, values = self._with_implied(rows)
         target = layout.target[columns]
         if layout.is_one_hot.any():
             codes = layout.is_one_hot[columns]
@@ -173,18 +180,14 @@ class Collector:
             values[codes] = np.where(missing, np.nan, 1)
         is_set = values != 0
         kept = layout.is_feature[columns] & is_set
-        self._sparse.append(np.bincount(row[kept], minlength=n), target[kept], values[kept])
+        self._sparse.append(_kept_per_row(counts, kept), target[kept], values[kept])
         kept = layout.is_label[columns] & is_set
-        self._labels.append(np.bincount(row[kept], minlength=n), target[kept], is_set[kept])
+        self._labels.append(_kept_per_row(counts, kept), target[kept], is_set[kept])
 
-    def _with_implied(
-        self,
-        n: int,
-        row: IntArray,
-        columns: NDArray[np.int32],
-        values: NDArray[np.float64],
-    ) -> tuple[IntArray, NDArray[np.int32], NDArray[np.float64]]:
+    def _with_implied(self, rows: SparseRows) -> SparseRows:
         """Add the entries that rows leave out though they are no zeros: first nominal values."""
+        n = len(rows.counts)
+        row = np.repeat(np.arange(n), rows.counts)
         implied = self.layout.implied
         self._n_implied += n * len(implied)
         if self._n_implied > MAX_IMPLIED_ONES:
@@ -192,17 +195,17 @@ class Collector:
                 f"the first values of {len(implied):,} nominal attributes, which sparse rows leave "
                 f"out, would fill more than {MAX_IMPLIED_ONES:,} cells; declare 0 as first value"
             )
-        rank = np.searchsorted(implied, columns)
-        counted = implied[np.minimum(rank, len(implied) - 1)] == columns
+        rank = np.searchsorted(implied, rows.columns)
+        counted = implied[np.minimum(rank, len(implied) - 1)] == rows.columns
         is_mentioned = np.zeros((n, len(implied)), dtype=np.bool_)
         is_mentioned[row[counted], rank[counted]] = True
         more_rows, which = np.nonzero(~is_mentioned)
         more = implied[which]
         row = np.concatenate([row, more_rows])
-        columns = np.concatenate([columns, more.astype(np.int32)])
-        values = np.concatenate([values, self.layout.absent[more]])
+        columns = np.concatenate([rows.columns, more.astype(np.int32)])
+        values = np.concatenate([rows.values, self.layout.absent[more]])
         order = np.lexsort((columns, row))
-        return row[order], columns[order], values[order]
+        return SparseRows(np.bincount(row, minlength=n), columns[order], values[order])
 
     def features(self) -> Features:
         """Return the features, missing values filled in."""
@@ -245,13 +248,21 @@ class Collector:
         target, value = np.arange(len(sums)), np.zeros(len(sums))
         n_present = self._labels.n_rows - np.bincount(columns, minlength=len(sums))
         for position in np.flatnonzero(self.layout.is_feature).tolist():
-            first, attribute = self.layout.target[position], self.layout.attributes[position]
+            first, declared = self.layout.target[position], self.layout.types[position]
             if n_present[first] == 0:
-                raise DataError(f"every value of {attribute.name!r} is missing; leave it out")
+                raise DataError(
+                    f"every value of {self.layout.names[position]!r} is missing; leave it out"
+                )
             if self.layout.is_one_hot[position]:
-                target[first] += np.argmax(sums[first : first + len(attribute.values)])
+                target[first] += np.argmax(sums[first : first + len(declared.values)])
                 value[first] = 1
             else:
                 mean = sums[first] / n_present[first]
-                value[first] = mean if attribute.kind == "numeric" else mean > 0.5
+                value[first] = mean if declared.kind == "numeric" else mean > 0.5
         return target[columns], value[columns]
+
+
+def _kept_per_row(counts: IntArray, kept: NDArray[np.bool_]) -> IntArray:
+    """Return how many of each row's entries are kept."""
+    running: IntArray = np.concatenate([[0], np.cumsum(kept)])
+    return np.diff(running[np.cumsum(counts)], prepend=0)

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.data.arff_columns import BINARY, Attribute, Layout, SparseRows
+from tailbatch.data.arff_columns import BINARY, AttributeType, Layout, SparseRows
 from tailbatch.data.dataset import IntArray
-from tailbatch.data.decimals import parse_decimals
+from tailbatch.data.decimals import Decimals, parse_decimals
 from tailbatch.data.text import at_line
 
-QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _CELL = re.compile(rf"\s*({QUOTED}|[^,]*)\s*(,|$)")
 _PAIR = re.compile(rf"\s*([^\s,}}]+)\s+({QUOTED}|[^,}}'\"\s][^,}}]*)\s*([,}}])")
 _WEIGHT = re.compile(r",?\s*\{\s*[-+.\deE]+\s*\}")
@@ -34,7 +34,7 @@ def unquote(text: str) -> str:
     >>> unquote(r"'don\'t'"), unquote('"a b"'), unquote("plain")
     ("don't", 'a b', 'plain')
     """
-    if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
+    if text[:1] not in ("'", '"') or len(text) < 2 or text[-1] != text[0]:
         return text
     return _ESCAPE.sub(_unescape, text[1:-1])
 
@@ -46,64 +46,62 @@ def _unescape(match: re.Match[str]) -> str:
 
 def fast_dense(block: bytes, layout: Layout) -> NDArray[np.float64] | None:
     """Return a block of plain dense rows as (rows, attributes), or None if it is not plain."""
-    text = block.strip(b"\n").replace(b", ", b",")
-    n_rows, width = text.count(b"\n") + 1, len(layout.attributes)
-    skeleton = text.translate(None, b"0123456789+-.eE")
-    if skeleton + b"\n" != (b"," * (width - 1) + b"\n") * n_rows:
-        return None
+    text = block.strip(b"\n").replace(b", ", b",") if b" " in block else block.strip(b"\n")
     try:
-        values = parse_decimals(text)
+        numbers, separators, follows_number = parse_decimals(text + b"\n")
     except ValueError:
         return None
-    if len(values) != n_rows * width or not np.isfinite(values).all():
+    width = len(layout.names)
+    if not follows_number.all() or len(numbers) % width:
         return None
-    rows = values.reshape(n_rows, width)
+    rows, marks = numbers.reshape(-1, width), separators.reshape(-1, width)
+    if not ((marks[:, :-1] == ord(",")).all() and (marks[:, -1] == ord("\n")).all()):
+        return None
     binary = rows[:, layout.must_be_binary]
-    return rows if ((binary == 0) | (binary == 1)).all() else None
+    is_valid = ((binary == 0) | (binary == 1)).all() and np.isfinite(numbers).all()
+    return rows if is_valid else None
 
 
 def fast_sparse(block: bytes, layout: Layout) -> SparseRows | None:
     """Return a block of plain sparse rows, or None if it is not plain."""
-    text = block.strip(b"\n").replace(b", ", b",") + b"\n"
-    counts = _entries_per_row(text)
-    if counts is None:
-        return None
+    # With braces at line ends taken away, rows are "i v,i v" and have one separator at a time.
+    text = (b"}\n" + block.strip(b"\n") + b"\n{").replace(b"}\n{", b"\n")[1:]
     try:
-        numbers = parse_decimals(text)
+        found = parse_decimals(text.replace(b", ", b",") if b", " in text else text)
     except ValueError:
         return None
-    if len(numbers) != 2 * counts.sum():
+    counts = _entries_per_row(found)
+    if counts is None:
         return None
-    wanted, values = numbers[0::2], numbers[1::2]
-    if len(wanted) and not (wanted.min() >= 0 and wanted.max() < len(layout.attributes)):
+    indices, values = found.numbers[0::2], found.numbers[1::2]
+    if len(indices) and not (indices.min() >= 0 and indices.max() < len(layout.names)):
         return None
-    columns = wanted.astype(np.int32)
+    columns = indices.astype(np.int32)
     rises = np.diff(columns, prepend=-1) > 0
     rises[(np.cumsum(counts) - counts)[counts > 0]] = True  # each row starts anew
     binary = ~layout.must_be_binary[columns] | (values == 0) | (values == 1)
-    if (columns == wanted).all() and rises.all() and binary.all() and np.isfinite(values).all():
+    if (columns == indices).all() and rises.all() and binary.all() and np.isfinite(values).all():
         return SparseRows(counts, columns, values)
     return None
 
 
-def _entries_per_row(text: bytes) -> IntArray | None:
-    """Return how many ``i v`` pairs each row has room for, or None if rows are not ``{i v,i v}``.
-
-    What is not part of a number must be ``{ , , }`` and so on; and numbers must be inside braces.
-    """
-    skeleton = text.translate(None, b"0123456789+-.eE")
-    joined = skeleton.replace(b" ,", b"")
-    n_empty = joined.count(b"{}\n")
-    n_full = joined.count(b"{ }\n")
-    if 3 * n_empty + 4 * n_full != len(joined):
-        return None
-    codes = np.frombuffer(b"\n" + text, np.uint8)
-    opening, closing = np.flatnonzero(codes == ord("{")), np.flatnonzero(codes == ord("}"))
-    inside = (codes[opening - 1] == ord("\n")).all() and (codes[closing + 1] == ord("\n")).all()
-    if not inside or np.count_nonzero(closing - opening == 1) != n_empty:
-        return None
-    ends = np.flatnonzero(np.frombuffer(skeleton, np.uint8) == ord("\n"))
-    return (np.diff(ends, prepend=-1) - 2) // 2
+def _entries_per_row(found: Decimals) -> IntArray | None:
+    """Return how many pairs each row has, or None unless rows are ``i v,i v`` or empty."""
+    marks, follows = found.separators, found.follows_number
+    ends = np.flatnonzero(marks == ord("\n"))
+    counts = np.diff(np.cumsum(follows)[ends], prepend=0) // 2
+    if not follows.all():
+        # Only the end of a line stands alone, right after another one.
+        alone = np.flatnonzero(~follows)
+        if (
+            not (marks[alone] == ord("\n")).all()
+            or (marks[alone[alone > 0] - 1] != ord("\n")).any()
+        ):
+            return None
+        marks = marks[follows]
+    inner, outer = marks[0::2], marks[1::2]
+    is_plain = (inner == ord(" ")).all() and ((outer == ord(",")) | (outer == ord("\n"))).all()
+    return counts if is_plain and len(inner) == len(outer) else None
 
 
 class CarefulRows:
@@ -138,7 +136,7 @@ class CarefulRows:
     def dense(self, first_line: int, block: bytes) -> NDArray[np.float64]:
         """Return a block of dense rows, (rows, attributes)."""
         rows = [self._dense_row(line, text) for line, text in self.lines(first_line, block)]
-        return np.array(rows).reshape(len(rows), len(self.layout.attributes))
+        return np.array(rows).reshape(len(rows), len(self.layout.names))
 
     def sparse(self, first_line: int, block: bytes) -> SparseRows:
         """Return a block of sparse rows."""
@@ -159,11 +157,11 @@ class CarefulRows:
             cells = [match[1].strip() for match in _cells(text)]
         else:
             cells = [cell.strip() for cell in re.sub(r"\s%.*", "", text).split(",")]
-        if len(cells) != len(self.layout.attributes):
+        if len(cells) != len(self.layout.names):
             raise at_line(
                 self.path,
                 line,
-                f"expected {len(self.layout.attributes):,} values (one for each @attribute), "
+                f"expected {len(self.layout.names):,} values (one for each @attribute), "
                 f"found {len(cells):,}; correct or remove the row",
             )
         return [self._value(cell, position, line) for position, cell in enumerate(cells)]
@@ -207,42 +205,43 @@ class CarefulRows:
             column = int(number)
         except (ValueError, OverflowError):
             column = number = -1
-        if column != number or not 0 <= column < len(self.layout.attributes):
+        if column != number or not 0 <= column < len(self.layout.names):
             raise at_line(
                 self.path,
                 line,
                 f"index {text} is out of range; the file declares "
-                f"{len(self.layout.attributes):,} attributes, so indices go from 0 to "
-                f"{len(self.layout.attributes) - 1:,}",
+                f"{len(self.layout.names):,} attributes, so indices go from 0 to "
+                f"{len(self.layout.names) - 1:,}",
             )
         return column
 
     def _value(self, text: str, position: int, line: int) -> float:
         """Return the number a value stands for; 0 for strings and dates, which are left out."""
-        attribute, is_label = self.layout.attributes[position], self.layout.is_label[position]
-        if attribute.kind in ("string", "date"):
+        declared, codes = self.layout.types[position], self.layout.codes[position]
+        is_label = bool(self.layout.is_label[position])
+        if declared.kind in ("string", "date"):
             return 0.0
         if text == "?":
-            return self._missing(attribute, bool(is_label), line)
-        codes = self.layout.codes[position]
+            return self._missing(self.layout.names[position], is_label, line)
         value = _number(text) if codes is None else _code(codes, unquote(text), is_label)
-        if value is not None and (not is_label or value in (0, 1)):
+        if value is not None and (value in (0, 1) or not is_label):
             return value
-        raise at_line(self.path, line, _wrong_value(text, attribute, bool(is_label)))
+        wrong = _wrong_value(text, self.layout.names[position], declared, is_label)
+        raise at_line(self.path, line, wrong)
 
-    def _missing(self, attribute: Attribute, is_label: bool, line: int) -> float:
+    def _missing(self, name: str, is_label: bool, line: int) -> float:
         if is_label:
             raise at_line(
                 self.path,
                 line,
-                f"the label {attribute.name!r} is missing (?), and labels cannot be imputed; "
+                f"the label {name!r} is missing (?), and labels cannot be imputed; "
                 "remove the row or fill it in",
             )
         if self.missing == "error":
             raise at_line(
                 self.path,
                 line,
-                f"the value of {attribute.name!r} is missing (?); pass missing='impute' to use "
+                f"the value of {name!r} is missing (?); pass missing='impute' to use "
                 "the mean or most frequent value",
             )
         return np.nan
@@ -268,23 +267,23 @@ def _number(text: str) -> float | None:
 def _code(codes: dict[str, float], text: str, is_label: bool) -> float | None:
     """Return the number of a nominal value; 1.0 is as good as 1 where the values are 0 and 1."""
     code = codes.get(text.lower() if is_label else text)
-    if code is None and codes is BINARY:
+    if code is None and codes.keys() <= BINARY.keys():
         number = _number(text)
-        return number if number in (0, 1) else None
+        return number if number in codes.values() else None
     return code
 
 
-def _wrong_value(text: str, attribute: Attribute, is_label: bool) -> str:
+def _wrong_value(text: str, name: str, declared: AttributeType, is_label: bool) -> str:
     if is_label:
         return (
-            f"the label {attribute.name!r} has the value {text!r}, and labels must be 0 or 1; if "
-            "this is no label, say which columns are with labels= (labels=5: the first five, "
-            "labels=-5: the last five)"
+            f"the label {name!r} has the value {text!r}, and labels must be 0 or 1; if this is no "
+            "label, say which columns are with labels= (labels=5: the first five, labels=-5: the "
+            "last five)"
         )
-    if attribute.kind == "numeric":
+    if declared.kind == "numeric":
         return (
-            f"{attribute.name!r} is numeric, and {text!r} is no finite number; correct it, or "
-            "write ? and pass missing='impute'"
+            f"{name!r} is numeric, and {text!r} is no finite number; correct it, or write ? and "
+            "pass missing='impute'"
         )
-    shown = ",".join(attribute.values[:8]) + (",..." if len(attribute.values) > 8 else "")
-    return f"{text!r} is not among the values {{{shown}}} of {attribute.name!r}; declare it there"
+    shown = ",".join(declared.values[:8]) + (",..." if len(declared.values) > 8 else "")
+    return f"{text!r} is not among the values {{{shown}}} of {name!r}; declare it there"

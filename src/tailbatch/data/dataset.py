@@ -77,7 +77,7 @@ class MultiLabelDataset:
         ):
             if len(names) != matrix.shape[1]:
                 raise DataError(f"{matrix.shape[1]:,} {what} columns have {len(names):,} names")
-            if repeated := first_repeated(names):
+            if (repeated := first_repeated(names)) is not None:
                 raise DataError(f"the {what} name {repeated!r} occurs twice; names must be unique")
 
     def __repr__(self) -> str:
@@ -254,12 +254,9 @@ def label_matrix(Y: LabelMatrix) -> LabelMatrix:
 
 def first_repeated(names: Sequence[str]) -> str | None:
     """Return the first name that occurred before, if any."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    if len(set(names)) == len(names):
+        return None
+    return next(name for place, name in enumerate(names) if names.index(name) < place)
 
 
 def _names(given: Sequence[str] | None, what: str, count: int) -> tuple[str, ...]:

@@ -7,77 +7,98 @@ rounds once, so the quotient is the float nearest to the text (Clinger 1990, the
 Other spellings (exponents, longer digits) go through `float`, which rounds correctly too.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 _PAD = b" " * 16
-_ZERO, _NINE, _DOT, _MINUS = np.frombuffer(b"09.-", np.uint8)
+_MINUS, _DOT, _NINE = np.frombuffer(b"-.9", np.uint8)
 _ZEROS = np.uint64(0x3030303030303030)
 _PAIRS = np.uint64(0x000000FF000000FF)
-_TEN: NDArray[np.uint64] = 10 ** np.arange(19, dtype=np.uint64)
+_POWERS = 10.0 ** np.arange(17)
 _EXACT = np.uint64(1 << 53)
-_SEPARATORS = bytes.maketrans(b"{},", b"   ")
+_IS_PART = np.isin(np.arange(256), list(b"0123456789+-.eE"))
 
 
-def parse_decimals(text: bytes) -> NDArray[np.float64]:
-    r"""Return the numbers in `text`, which commas, braces and white space separate.
+class Decimals(NamedTuple):
+    """The numbers of a text, and the bytes between them."""
 
-    Raises ValueError where something is no decimal number (`nan` and `inf` are none here).
+    numbers: NDArray[np.float64]
+    separators: NDArray[np.uint8]  # every byte that is no part of a number, in order
+    follows_number: NDArray[np.bool_]  # whether a number stands before the separator
+
+
+def parse_decimals(text: bytes) -> Decimals:
+    r"""Return the numbers in `text` and what separates them.
+
+    Every byte but ``0-9+-.eE`` separates, and the text must end with such a one. A ValueError
+    says that what lies between separators is no number.
 
     Examples
     --------
-    >>> parse_decimals(b"{3 -0.25,17 5e-1}\n{4 12.375}").tolist()
-    [3.0, -0.25, 17.0, 0.5, 4.0, 12.375]
+    >>> found = parse_decimals(b"{3 -0.25,17 5e-1}\n")
+    >>> found.numbers.tolist(), found.separators.tobytes()
+    ([3.0, -0.25, 17.0, 0.5], b'{ , }\n')
+    >>> found.follows_number.tolist()
+    [False, True, True, True, True, False]
     """
-    numbers = _parse_plain(text)
-    if numbers is not None:
-        return numbers
-    if text.translate(None, b"0123456789+-.eE{}, \t\r\n"):
-        raise ValueError("not a decimal number")
-    tokens = text.translate(_SEPARATORS).split()
-    return np.fromiter(map(float, tokens), np.float64, len(tokens))
-
-
-def _parse_plain(text: bytes) -> NDArray[np.float64] | None:
-    """Parse numbers of the form ``-12.375``, or return None if there are others."""
-    padded = _PAD + text + b" "
+    padded = _PAD + text
     codes = np.frombuffer(padded, np.uint8)
-    is_digit = (codes >= _ZERO) & (codes <= _NINE)
-    edges = np.flatnonzero(is_digit[1:] != is_digit[:-1]) + 1
-    starts, ends = edges[0::2], edges[1::2]
-    before = codes[starts - 1]
-    is_fraction, is_negative = before == _DOT, before == _MINUS
-    fractions = np.flatnonzero(is_fraction)
+    is_plain = not any(mark in text for mark in (b"e", b"E", b"+", b"/"))
+    ends = _plain_separators(codes) if is_plain else np.flatnonzero(~_IS_PART[codes])
+    ends = ends[len(_PAD) - 1 :]
+    follows_number = np.diff(ends) > 1
+    separators = codes[ends[1:]]
+    numbers = _parse_plain(padded, ends, follows_number) if is_plain else None
+    if numbers is None:
+        between = zip(ends[:-1][follows_number] + 1, ends[1:][follows_number], strict=True)
+        numbers = np.array([float(padded[start:end]) for start, end in between])
+    return Decimals(numbers, separators, follows_number)
+
+
+def _plain_separators(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the positions of all bytes but ``-./0-9``."""
+    return np.flatnonzero(codes - _MINUS > _NINE - _MINUS)
+
+
+def _parse_plain(
+    padded: bytes, ends: NDArray[np.int64], follows_number: NDArray[np.bool_]
+) -> NDArray[np.float64] | None:
+    """Parse numbers that are all of the form ``-12.375``, or return None."""
+    dots = np.flatnonzero(np.frombuffer(padded, np.uint8) == _DOT)
+    # Without its dot a number is an integer; the decimals it had are put back below.
+    bare = padded.translate(None, b".") if len(dots) else padded
+    codes = np.frombuffer(bare, np.uint8)
+    bare_ends = _plain_separators(codes)[len(_PAD) - 1 :] if len(dots) else ends
+    widths, lengths = np.diff(ends), np.diff(bare_ends)
+    ends, bare_ends, lengths = ends[1:], bare_ends[1:], lengths - 1
+    if not follows_number.all():
+        ends, bare_ends = ends[follows_number], bare_ends[follows_number]
+        widths, lengths = widths[follows_number], lengths[follows_number]
+    if not len(ends):
+        return np.empty(0)
+    has_dot = widths - 1 > lengths
+    is_negative = codes[bare_ends - lengths] == _MINUS
+    lengths -= is_negative
     if not (
-        len(starts)
-        and len(fractions) == np.count_nonzero(codes == _DOT)
+        lengths.min() > 0
+        and lengths.max() <= 16
+        and np.count_nonzero(has_dot) == len(dots)
         and np.count_nonzero(is_negative) == np.count_nonzero(codes == _MINUS)
-        and not is_fraction[0]
-        and not is_fraction[fractions - 1].any()
-        and (ends[fractions - 1] == starts[fractions] - 1).all()
-        and not is_digit[starts[is_negative] - 2].any()
-        and not text.translate(None, b"0123456789-.{}, \t\r\n")
     ):
         return None
-    lengths = ends - starts
-    if lengths.max() > 16:
+    integers = _integers(bare, bare_ends, lengths)
+    if integers.max() > _EXACT:
         return None
-    digits = _digits(padded, ends, lengths)
-    wholes = np.flatnonzero(~is_fraction)
-    scale = np.zeros(len(starts), np.int64)
-    scale[fractions - 1] = lengths[fractions]
-    scale = scale[wholes]
-    if (lengths[wholes] + scale).max() > 18:
-        return None
-    mantissa = digits[wholes] * _TEN[scale]
-    mantissa[scale > 0] += digits[fractions]
-    if mantissa.max() > _EXACT:
-        return None
-    numbers = mantissa / _TEN[scale]
-    return np.negative(numbers, out=numbers, where=is_negative[wholes])
+    numbers = integers.astype(np.float64)
+    if len(dots):
+        last_dot = np.concatenate([dots[:1], dots])[np.cumsum(has_dot)]
+        numbers /= _POWERS[np.where(has_dot, ends - last_dot - 1, 0)]
+    return np.where(is_negative, -numbers, numbers) if is_negative.any() else numbers
 
 
-def _digits(
+def _integers(
     padded: bytes, ends: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the integers of up to 16 digits that end before `ends`."""
@@ -85,17 +106,18 @@ def _digits(
     windows: NDArray[np.uint64] = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
     result = _eight_digits(windows.take(ends - 8), np.minimum(lengths, 8))
     long = np.flatnonzero(lengths > 8)
-    upper = _eight_digits(windows.take(ends[long] - 16), lengths[long] - 8)
-    result[long] += upper * _TEN[8]
+    if len(long):
+        upper = _eight_digits(windows.take(ends[long] - 16), lengths[long] - 8)
+        result[long] += upper * np.uint64(10**8)
     return result
 
 
 def _eight_digits(words: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the integers spelled by the last `lengths` of eight ASCII bytes, first byte lowest."""
     # Bytes before the number become zero digits; then digits are joined in twos, fours and eight.
-    shift = ((8 - lengths) * 8).astype(np.uint64)
+    shift = (64 - 8 * lengths).astype(np.uint64)
     digits = (words ^ _ZEROS) >> shift << shift
-    pairs = digits * _TEN[1] + (digits >> np.uint64(8))
+    pairs = digits * np.uint64(10) + (digits >> np.uint64(8))
     upper = (pairs & _PAIRS) * np.uint64(0x000F424000000064)  # 10^6 and 10^2
     lower = (pairs >> np.uint64(16) & _PAIRS) * np.uint64(0x0000271000000001)  # 10^4 and 1
     joined: NDArray[np.uint64] = (upper + lower) >> np.uint64(32)

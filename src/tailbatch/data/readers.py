@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from tailbatch.data import catalog
-from tailbatch.data.arff import Labels, read_arff
+from tailbatch.data.arff import read_arff
+from tailbatch.data.arff_labels import Labels
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
