@@ -1,0 +1,288 @@
+from importlib import resources
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats as reference
+
+from tailbatch.errors import DataError
+from tailbatch.stats import (
+    bootstrap_interval,
+    cohens_dz,
+    critical_difference,
+    friedman,
+    holm,
+    mean_ranks,
+    nemenyi,
+    relative_change,
+    wilcoxon,
+    win_tie_loss,
+)
+
+LOWER_IS_BETTER = {"ranking_loss", "hamming_loss", "one_error"}
+
+paired = st.integers(2, 20).flatmap(
+    lambda n: st.tuples(*[hnp.arrays(np.float64, n, elements=st.integers(0, 5).map(float))] * 2)
+)
+tables = st.tuples(st.integers(2, 8), st.integers(3, 6)).flatmap(
+    lambda shape: hnp.arrays(np.float64, shape, elements=st.integers(0, 4).map(float))
+)
+
+
+def printed(name):
+    return pd.read_csv(resources.files("tailbatch").joinpath("published", f"{name}.csv"))
+
+
+@pytest.fixture(scope="module")
+def published():
+    """The paper's Table 2, one row per model, metric and dataset, beside its Table 3."""
+    results = printed("results").pivot_table(
+        index=["model", "metric", "dataset"], columns="selection", values="value"
+    )
+    claims = printed("wilcoxon").set_index(["model", "metric"])
+    return results, claims
+
+
+def test_published_tables_are_complete(published):
+    results, claims = published
+    assert results.shape == (5 * 6 * 13, 2)
+    assert results.notna().all(axis=None)
+    assert len(claims) == 30
+    assert len(printed("datasets")) == 13
+    assert len(printed("adac")) == 4 * 6 * 2
+
+
+def every_sign_pattern(difference):
+    """Two-sided p-value by trying all signs."""
+    ranks = reference.rankdata(np.abs(difference))
+    signs = np.array(list(product([0, 1], repeat=len(ranks))))
+    sums = np.minimum(signs @ ranks, (1 - signs) @ ranks)
+    observed = min(ranks[difference > 0].sum(), ranks[difference < 0].sum())
+    return np.mean(sums <= observed)
+
+
+def test_p_values_of_the_published_table_equal_scipys(published):
+    # SciPy takes seconds where differences are tied or zero: those are left to the slow test.
+    results, claims = published
+    checked = 0
+    for key in claims.index:
+        ours, other = results.loc[key, ["adaptive", "random"]].T.to_numpy()
+        difference = (ours - other)[ours != other]
+        p_value = wilcoxon(ours, other).p_value
+        assert p_value == pytest.approx(every_sign_pattern(difference))
+        if len(np.unique(np.abs(difference))) == len(ours):
+            assert p_value == pytest.approx(reference.wilcoxon(ours, other).pvalue)
+            checked += 1
+    assert checked >= 10
+
+
+@pytest.mark.slow
+def test_all_p_values_of_the_published_table_equal_scipys(published):
+    results, claims = published
+    for key in claims.index:
+        ours, other = results.loc[key, ["adaptive", "random"]].T.to_numpy()
+        expected = reference.wilcoxon(ours, other).pvalue
+        assert wilcoxon(ours, other).p_value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n", [14, 50, 51, 200])
+def test_larger_samples_equal_scipys(n):
+    rng = np.random.default_rng(n)
+    ours, other = rng.normal(0.2, 1, n), rng.normal(0, 1, n)
+    expected = reference.wilcoxon(ours, other)
+    assert wilcoxon(ours, other).p_value == pytest.approx(expected.pvalue)
+    assert wilcoxon(ours, other).statistic == pytest.approx(expected.statistic)
+
+
+def test_which_printed_p_values_do_not_follow_from_the_printed_table(published):
+    results, claims = published
+    off = {
+        key
+        for key, claim in claims.iterrows()
+        if abs(
+            wilcoxon(*results.loc[key, ["adaptive", "random"]].T.to_numpy()).p_value - claim.p_value
+        )
+        > 0.0006
+    }
+    assert off == {
+        ("PACA", "macro_f"),
+        ("CLIF", "macro_f"),
+        ("CLIF", "micro_f"),
+        ("PACA", "ranking_loss"),
+        ("C2AE", "hamming_loss"),
+        ("PACA", "hamming_loss"),
+        ("DELA", "hamming_loss"),
+        ("C2AE", "one_error"),
+        ("PACA", "one_error"),
+        ("DELA", "one_error"),
+    }
+
+
+def test_most_of_those_come_from_ignoring_ties(published):
+    # With the exact distribution whatever the ties, and the normal one where a pair is equal,
+    # as older versions of SciPy chose, all but four printed values follow to the digit.
+    results, claims = published
+    off = set()
+    for key, claim in claims.iterrows():
+        difference = results.loc[key, "adaptive"] - results.loc[key, "random"]
+        method = "asymptotic" if (difference == 0).any() else "exact"
+        if abs(reference.wilcoxon(difference, method=method).pvalue - claim.p_value) > 0.0001:
+            off.add(key)
+    assert off == {
+        ("MPVAE", "hamming_loss"),
+        ("DELA", "hamming_loss"),
+        ("C2AE", "one_error"),
+        ("DELA", "one_error"),
+    }
+
+
+def test_published_outcomes_at_the_printed_level(published):
+    # The paper calls DELA's one error a tie; its printed table gives p = 0.04.
+    results, claims = published
+    for key, claim in claims.iterrows():
+        better = results.loc[key, "adaptive"], results.loc[key, "random"]
+        wins, _, losses = win_tie_loss(*better, higher_is_better=key[1] not in LOWER_IS_BETTER)
+        assert wins > losses
+        significant = wilcoxon(*better).p_value < 0.05
+        assert significant == (claim.outcome == "win" or key == ("DELA", "one_error"))
+
+
+@given(paired)
+@settings(max_examples=60, deadline=None)
+def test_signed_rank_test_is_symmetric(pair):
+    ours, other = pair
+    forward, backward = wilcoxon(ours, other), wilcoxon(other, ours)
+    assert forward.p_value == pytest.approx(backward.p_value)
+    assert forward.rank_biserial == pytest.approx(-backward.rank_biserial)
+    assert 0 <= forward.p_value <= 1
+    assert forward.n_pairs == np.count_nonzero(ours != other)
+    wins, ties, losses = win_tie_loss(ours, other)
+    assert wins + ties + losses == len(ours)
+    assert win_tie_loss(ours, other, higher_is_better=False) == (losses, ties, wins)
+
+
+def test_equal_values_give_no_evidence():
+    test = wilcoxon([1.0, 2.0], [1.0, 2.0])
+    assert (test.p_value, test.rank_biserial, test.n_pairs) == (1, 0, 0)
+    assert friedman(np.ones((4, 3))).p_value == 1
+    assert np.isnan(cohens_dz([1.0, 2.0], [0.0, 1.0]))
+    assert np.isnan(cohens_dz([1.0], [0.0]))
+
+
+def test_rank_biserial_by_hand():
+    # Differences 3, -1, 2: ranks 3, 1, 2, so (3 + 2 - 1) / 6.
+    assert wilcoxon([3.0, 0.0, 2.0], [0.0, 1.0, 0.0]).rank_biserial == pytest.approx(4 / 6)
+
+
+def test_a_tolerance_makes_ties():
+    assert win_tie_loss([0.30, 0.50], [0.29, 0.40], tolerance=0.02) == (1, 1, 0)
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 12), elements=st.floats(0, 1)))
+@settings(max_examples=60, deadline=None)
+def test_holm_follows_its_definition(p_values):
+    adjusted = holm(p_values)
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    highest = 0.0
+    for step, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - step) * p_values[i]))
+        assert adjusted[i] == pytest.approx(highest)
+    assert (adjusted >= p_values).all()
+
+
+@given(tables)
+@settings(max_examples=60, deadline=None)
+def test_friedman_equals_scipys(table):
+    ours = friedman(table)
+    if (table == table[:, :1]).all():
+        assert ours.p_value == 1
+    else:
+        expected = reference.friedmanchisquare(*table.T)
+        assert ours.statistic == pytest.approx(expected.statistic)
+        assert ours.p_value == pytest.approx(expected.pvalue)
+    assert ours.mean_ranks.mean() == pytest.approx((table.shape[1] + 1) / 2)
+    assert np.allclose(ours.mean_ranks, mean_ranks(-table, higher_is_better=False))
+
+
+# Demsar (2006), Table 5a: q at 0.05 and 0.10 for 2 to 10 classifiers.
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (0.05, [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]),
+        (0.10, [1.645, 2.052, 2.291, 2.459, 2.589, 2.693, 2.780, 2.855, 2.920]),
+    ],
+)
+def test_critical_differences_equal_the_published_table(level, expected):
+    for k, q in enumerate(expected, start=2):
+        error = np.sqrt(k * (k + 1) / (6 * 10))
+        assert critical_difference(k, 10, level=level) == pytest.approx(q * error, abs=2e-3 * error)
+
+
+def test_nemenyi_agrees_with_the_critical_difference():
+    distance = critical_difference(4, 13)
+    p_values = nemenyi([1.0, 1.0 + distance, 2.5, 2.5], n_blocks=13)
+    assert p_values[0, 1] == pytest.approx(0.05, abs=1e-6)
+    assert p_values[2, 3] == pytest.approx(1)
+    assert np.allclose(p_values, p_values.T)
+
+
+def test_bootstrap_interval_is_seeded_and_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(300, 30))
+    covered = [low <= 0 <= high for low, high in map(bootstrap_interval, samples)]
+    assert 0.88 <= np.mean(covered) <= 0.98
+    assert bootstrap_interval(samples[0]) == bootstrap_interval(samples[0])
+    assert bootstrap_interval(samples[0]) != bootstrap_interval(samples[0], seed=1)
+    narrow, wide = (bootstrap_interval(samples[0], level=level) for level in (0.5, 0.95))
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_runs_of_one_fold_are_resampled_together():
+    # Folds differ, seeds hardly: ten seeds a fold must not look like fifty independent runs.
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(5, 1)) + 0.01 * rng.normal(size=(5, 10))
+    crossed, flat = bootstrap_interval(values), bootstrap_interval(values.ravel())
+    assert crossed.high - crossed.low > 2 * (flat.high - flat.low)
+
+
+def test_nothing_to_resample_gives_no_interval():
+    assert np.isnan(bootstrap_interval([0.3])).all()
+    change = relative_change([([0.2], [0.1]), ([0.4], [0.4])])
+    assert change.estimate == pytest.approx(0.2)
+    assert np.isnan(change[1:]).all()
+
+
+def test_relative_change_resamples_pairs():
+    rng = np.random.default_rng(0)
+    cells = []
+    for level in (0.1, 0.9):
+        base = level + 0.05 * rng.random(10)
+        cells.append((1.1 * base, base))
+    # Every pair changes by a tenth, so every resample does, whatever the spread of the runs.
+    assert relative_change(cells) == pytest.approx((0.1, 0.1, 0.1))
+    assert relative_change(cells) == relative_change(cells)
+
+
+@pytest.mark.parametrize("function", [wilcoxon, win_tie_loss, cohens_dz])
+def test_pairs_must_fit_and_be_complete(function):
+    with pytest.raises(DataError, match=r"one shape \(n,\), got \(2,\) and \(3,\)"):
+        function([1.0, 2.0], [1.0, 2.0, 3.0])
+    with pytest.raises(DataError, match=r"got \(0,\) and \(0,\)"):
+        function([], [])
+    with pytest.raises(DataError, match="leave out pairs with a nan"):
+        function([1.0, np.nan], [1.0, 2.0])
+
+
+def test_tables_must_be_complete_and_large_enough():
+    with pytest.raises(DataError, match=r"\(blocks, methods\), got shape \(2, 3\) with missing"):
+        mean_ranks([[1.0, 2.0, np.nan], [1.0, 2.0, 3.0]])
+    with pytest.raises(DataError, match=r"\(blocks, methods\), got shape \(3,\)$"):
+        mean_ranks([1.0, 2.0, 3.0])
+    with pytest.raises(DataError, match="at least 3 methods and 2 blocks, got 2 and 5"):
+        friedman(np.ones((5, 2)))
+    with pytest.raises(DataError, match=r"p-values must lie in \[0, 1\], got \[0.5, nan\]"):
+        holm([0.5, np.nan])
