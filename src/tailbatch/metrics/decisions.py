@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from tailbatch.data import LabelMatrix
+from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
 from tailbatch.metrics.scored import (
     BLOCK_ENTRIES,

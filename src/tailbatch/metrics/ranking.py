@@ -7,7 +7,7 @@ and equal scores count the same whatever the order of the labels.
 import numpy as np
 import numpy.typing as npt
 
-from tailbatch.data import LabelMatrix
+from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
 from tailbatch.metrics.scored import BoolArray, Ranking, Scores, checked_labels, scored
 

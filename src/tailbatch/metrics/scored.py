@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data import LabelMatrix
+from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy.typing as npt
 
-from tailbatch.data import LabelMatrix
+from tailbatch.data.dataset import LabelMatrix
 from tailbatch.metrics import decisions, ranking
 from tailbatch.metrics.scored import BoolArray, FloatArray, Scored
 
