@@ -121,7 +121,7 @@ def test_what_cannot_run_is_refused_before_anything_runs(changes, message):
 def test_two_files_of_one_name_are_refused(tiny, tmp_path):
     other = tmp_path / "tiny.npz"
     other.write_bytes(tiny.read_bytes())
-    with pytest.raises(StudyError, match="two datasets are called tiny .*give one a name"):
+    with pytest.raises(StudyError, match=r"two datasets are called tiny .*give one a name"):
         tiny_study(tiny, datasets=[str(tiny), str(other)])
     named = tiny_study(tiny, datasets=[str(tiny), {"path": str(other), "name": "other"}])
     assert [source.name for source in named.sources] == ["tiny", "other"]

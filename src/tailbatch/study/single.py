@@ -25,11 +25,12 @@ from tailbatch.metrics import (
     f_by_label,
     tune_thresholds,
 )
-from tailbatch.models import MultiLabelModel, make_model
+from tailbatch.models import MultiLabelModel, make_model, seeded
+from tailbatch.models.blocks import label_bce
 from tailbatch.results import ResultStore, RunRecord, RunSpec
 from tailbatch.selection import Geometric, Selector, make_selector
 from tailbatch.study.sources import Source, parts_of
-from tailbatch.training import Callback, Rows, Trainer, Training
+from tailbatch.training import Callback, LabeledRows, Rows, Trainer, Training
 from tailbatch.training.checkpoints import load_checkpoint
 
 _PACKAGES = ("tailbatch", "torch", "numpy", "scipy", "scikit-learn")
@@ -86,7 +87,7 @@ def run(
             checkpoint_every=checkpoint_every,
         )
         training = trainer.fit(model, parts, selector)
-        return _record(spec, parts, model, training), _arrays(parts.train, training)
+        return _record(spec, parts, model, training), _arrays(spec, parts.train, model, training)
 
 
 def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
@@ -225,14 +226,36 @@ def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) ->
     return {**said, "steps": steps, "drawn_samples": drawn}
 
 
-def _arrays(train: MultiLabelDataset, training: Training) -> dict[str, np.ndarray]:
-    arrays = {"batch_objectives": training.batch_objectives.astype(np.float32)}
+def _arrays(
+    spec: RunSpec, train: MultiLabelDataset, model: MultiLabelModel, training: Training
+) -> dict[str, np.ndarray]:
+    """Return batch objectives and, where asked for, every training sample's losses."""
+    arrays = {"batch_objectives": training.batch_objectives}
     if training.sample_losses:
         counts = train.Y[:, np.flatnonzero(minority_labels(train.Y))].sum(axis=1)
-        arrays["minority_counts"] = np.asarray(counts).ravel().astype(np.int16)
-    for epoch, losses in training.sample_losses.items():
-        arrays[f"sample_losses_{epoch}"] = losses.astype(np.float32)
-    return arrays
+        arrays["minority_counts"] = np.asarray(counts).ravel()
+        arrays |= {f"sample_losses_{epoch}": v for epoch, v in training.sample_losses.items()}
+        arrays |= _losses_of_both_kinds(spec, train, model)
+    return {
+        name: values.astype(np.float32 if values.dtype.kind == "f" else np.int16)
+        for name, values in arrays.items()
+    }
+
+
+def _losses_of_both_kinds(
+    spec: RunSpec, train: MultiLabelDataset, model: MultiLabelModel
+) -> dict[str, np.ndarray]:
+    """Return each sample's BCE and its share of the model's own loss, at the best epoch (Figure 6)."""
+    losses, objectives = [], []
+    with torch.no_grad(), seeded(spec.seed, "evaluation", 0):
+        for x, y in LabeledRows(train).chunks(spec.plan.batch_size):
+            step = model.step(x, y)
+            losses.append(label_bce(step.logits, y).mean(1).numpy())
+            objectives.append(step.sample_objective.numpy())
+    return {
+        "sample_losses_best": np.concatenate(losses),
+        "sample_objectives_best": np.concatenate(objectives),
+    }
 
 
 @contextmanager

@@ -1,0 +1,124 @@
+"""Worker processes: the same records as in one process, and nothing that outlives its study."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from study_samples import contents, run_here, run_in_another_process, tiny_study
+from tailbatch.results import ResultStore
+from tailbatch.study import WorkerPool, run_study
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_two_workers_one_of_them_killed_give_the_records_of_one_process(tiny, store, tmp_path):
+    study = tiny_study(tiny, epochs=30, folds=[0], strategies=["random", "adaptive", "minority"])
+    alone = ResultStore(tmp_path / "alone")
+    run_here(study, alone)
+    killed = []
+
+    def kill_one_that_has_saved():
+        until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
+        killed.append(multiprocessing.active_children()[0].pid)
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one_that_has_saved)
+    killer.start()
+    outcome = run_study(study, store, lambda: WorkerPool(2), workers=2, checkpoint_every=3)
+    killer.join()
+    assert (outcome.done, outcome.failures) == (3, ())
+    assert contents(store) == contents(alone)
+
+
+def test_a_store_survives_twenty_kills_of_its_runner(tiny, store, tmp_path):
+    study = tiny_study(tiny, epochs=30, folds=[0])
+    undisturbed = ResultStore(tmp_path / "undisturbed")
+    start = time.monotonic()
+    run_here(study, undisturbed)
+    longest = time.monotonic() - start
+    expected = contents(undisturbed)
+    # One process with everything imported, from which each runner is forked at once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["study_samples"])
+    moments = np.random.default_rng(7).uniform(0, longest, size=1000)
+    kills = 0
+    for moment in moments:
+        runner = context.Process(target=run_in_another_process, args=(study, store.path, 2))
+        runner.start()
+        runner.join(moment if kills < 20 else None)
+        if runner.is_alive():
+            runner.kill()
+            runner.join()
+            kills += 1
+            continue
+        assert runner.exitcode == 0
+        assert contents(store) == expected
+        assert [p for p in (store.path / "checkpoints").iterdir() if p.name[0] != "."] == []
+        if kills == 20:
+            break
+        for path in (store.path / "runs").iterdir():
+            path.unlink()  # it was quicker than the kills: once more from the start
+    assert kills == 20
+
+
+SCRIPT = """
+import sys
+from study_samples import tiny_study
+from tailbatch.results import ResultStore
+from tailbatch.study import WorkerPool, run_study
+if __name__ == "__main__":
+    study = tiny_study(sys.argv[1], epochs=100_000, folds=[0], strategies=["random"])
+    run_study(study, ResultStore(sys.argv[2]), lambda: WorkerPool(1), workers=1, checkpoint_every=50)
+"""
+
+
+def start_endless(tiny, store, tmp_path):
+    """Start a runner whose one run never ends; return it and its worker's process id, under way."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+    runner = subprocess.Popen(
+        [sys.executable, str(script), str(tiny), str(store.path)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
+    children = f"/proc/{runner.pid}/task/{runner.pid}/children"
+    with open(children) as stream:
+        workers = [int(pid) for pid in stream.read().split()]
+    return runner, workers
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_when_their_runner_is_killed_or_interrupted(tiny, store, tmp_path, number):
+    runner, workers = start_endless(tiny, store, tmp_path)
+    assert all(alive(pid) for pid in workers)
+    saved = next((store.path / "checkpoints").glob("[!.]*.safetensors"))
+    before = saved.stat().st_mtime_ns
+    runner.send_signal(number)
+    _, errors = runner.communicate(timeout=60)
+    until(lambda: not any(alive(pid) for pid in workers))
+    assert saved.stat().st_mtime_ns > before, "the run under way has saved once more"
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    assert store.done() == frozenset()
