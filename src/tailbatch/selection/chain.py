@@ -18,6 +18,8 @@ from tailbatch.selection.schedule import Schedule
 UNION_ENTRIES = 50_000_000
 # Blocks of candidates without a new sample before the rows of a chain are written down.
 PATIENCE = 32
+# Rows of a chain, as a multiple of a block of candidates, up to which writing them down is cheaper.
+PROPOSE_ABOVE = 2
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 32, 256
 
 
@@ -77,36 +79,46 @@ class ChainSelector(AdaptiveSelector):
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         rng, pressure = self._streams.at(epoch, number), self._pressure(epoch)
-        batch = draw_batch(self._law, 1, pressure, rng).tolist()
         # Two candidates for each one expected to be accepted make most steps succeed at once.
         block = int(min(max(2 * pressure, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+        batch = draw_batch(self._law, 1, pressure, rng, block=block).tolist()
+        pairs = rng.random((size - 1, 2, block))
+        bars = self._law.bars(pairs[:, 1], pressure)
         try:
-            for pairs in rng.random((size - 1, block, 2)):
+            for step in range(size - 1):
                 self._taken[batch[-1]] = True
-                follower = self._follow(batch[-1], pairs, pressure, rng)
+                follower = self._follow(batch[-1], pairs[step, 0], bars[step], pressure, rng)
                 if follower is None:
-                    follower = int(draw_batch(self._law, 1, pressure, rng, taken=batch)[0])
+                    (follower,) = draw_batch(
+                        self._law, 1, pressure, rng, taken=batch, block=block
+                    ).tolist()
                 batch.append(follower)
         finally:
             self._taken[batch] = False
         return np.array(batch, dtype=np.int64)
 
     def _follow(
-        self, seed_sample: int, pairs: FloatArray, pressure: float, rng: np.random.Generator
+        self,
+        seed_sample: int,
+        uniforms: FloatArray,
+        bars: FloatArray,
+        pressure: float,
+        rng: np.random.Generator,
     ) -> int | None:
         """Return a draw from P restricted to the seed sample's D_c; None if there is no row."""
         label = int(self._chains.rarest[seed_sample])
         if label < 0:
             return None
-        if self._chains.size(label) > 2 * len(pairs):
+        if self._chains.size(label) > PROPOSE_ABOVE * len(uniforms):
             for _ in range(PATIENCE):
-                rows, copies = self._chains.candidates(label, pairs[:, 0])
-                weights = np.exp(self._law.log_weights_of(rows, pressure))
-                new = (pairs[:, 1] * copies < weights) & ~self._taken[rows]
-                first = int(new.argmax())
-                if new[first]:
-                    return int(rows[first])
-                pairs = rng.random(pairs.shape)
+                places = (uniforms * self._chains.size(label)).astype(np.int64)
+                rows = self._chains.rows_at(label, places)
+                for nth in np.flatnonzero(self._law.passes(rows, bars)).tolist():
+                    row = int(rows[nth])
+                    if not self._taken[row] and self._chains.is_first(label, int(places[nth]), row):
+                        return row
+                uniforms, other = rng.random((2, len(uniforms)))
+                bars = self._law.bars(other, pressure)
         rows = self._chains.rows(label)
         rows = rows[~self._taken[rows]]
         if not len(rows):
@@ -158,37 +170,35 @@ class LabelChains:
             self._unions[label] = self._union(label)
 
     def size(self, label: int) -> int:
-        """Return how many rows follow a label, counting those with several companions again."""
+        """Return the number of places of a label: its rows, or its companions' columns in a row."""
         return len(self._unions[label]) if label in self._unions else self._sizes[label]
 
     def rows(self, label: int) -> IntArray:
         """Return the rows with at least one companion of `label`, ascending."""
         return self._unions[label] if label in self._unions else self._union(label)
 
-    def candidates(self, label: int, uniforms: FloatArray) -> tuple[IntArray, IntArray | int]:
-        """Return a row for each uniform number, and how many numbers lead to that row.
-
-        A row drawn from the columns of all companions in one comes up once for each companion that
-        it has; keeping it with one over that number makes every row equally likely.
-        """
-        place = (uniforms * self.size(label)).astype(np.int64)
+    def rows_at(self, label: int, places: IntArray) -> IntArray:
+        """Return the rows at places from 0 to `size`; without a ready union some come up twice."""
         if label in self._unions:
-            return self._unions[label][place], 1
-        companions = self.companions[label]
-        starts = self._columns.indptr[companions].astype(np.int64)
-        ends = np.cumsum(self._columns.indptr[companions + 1] - starts)
-        column = np.searchsorted(ends, place, side="right")
-        within = place - np.concatenate(([0], ends[:-1]))[column]
-        rows: IntArray = self._columns.indices[starts[column] + within]
-        return rows, self._count_companions(rows, companions)
+            return self._unions[label][places]
+        starts, ends = self._spans(label)
+        column = np.searchsorted(ends, places, side="right")
+        return np.asarray(self._columns.indices[starts[column] + places - ends[column]])
 
-    def _count_companions(self, rows: IntArray, companions: IntArray) -> IntArray:
-        starts = self._by_row.indptr[rows].astype(np.int64)
-        sizes = self._by_row.indptr[rows + 1] - starts
-        first = np.cumsum(sizes) - sizes
-        entries = np.arange(sizes.sum()) + np.repeat(starts - first, sizes)
-        found = np.isin(self._by_row.indices[entries], companions)
-        return np.asarray(np.add.reduceat(found, first, dtype=np.int64))
+    def is_first(self, label: int, place: int, row: int) -> bool:
+        """Say whether this place is the first that holds the row, so that each row counts once."""
+        if label in self._unions:
+            return True
+        _, ends = self._spans(label)
+        own = self._by_row.indices[self._by_row.indptr[row] : self._by_row.indptr[row + 1]]
+        first = np.isin(self.companions[label], own).argmax()
+        return bool(np.searchsorted(ends, place, side="right") == first)
+
+    def _spans(self, label: int) -> tuple[IntArray, IntArray]:
+        """Return where each companion's column ends in the matrix, and where among the places."""
+        companions = self.companions[label]
+        column_ends = self._columns.indptr[companions + 1].astype(np.int64)
+        return column_ends, np.cumsum(column_ends - self._columns.indptr[companions])
 
     def _union(self, label: int) -> IntArray:
         columns = self._columns
@@ -196,7 +206,13 @@ class LabelChains:
             columns.indices[columns.indptr[companion] : columns.indptr[companion + 1]]
             for companion in self.companions[label]
         ]
-        return np.unique(np.concatenate(parts))
+        rows = np.concatenate(parts)
+        if len(rows) < self._columns.shape[0] // 16:
+            return np.unique(rows)
+        # Marking the rows is far faster than sorting them once they are many.
+        marked = np.zeros(self._columns.shape[0], dtype=bool)
+        marked[rows] = True
+        return np.flatnonzero(marked).astype(rows.dtype)
 
 
 def _rarest_labels(Y: LabelMatrix, counts: IntArray) -> IntArray:

@@ -120,11 +120,15 @@ def draw_batch(
     rng: np.random.Generator,
     *,
     taken: Sequence[int] = (),
+    block: int | None = None,
 ) -> IntArray:
     """Return `size` distinct samples in drawing order, none of them in `taken`.
 
     Proposals come in drawing order and the first `size` new ones are kept. That is successive
     sampling without replacement: dropping a repeat draws again from the samples that are left.
+
+    How many proposals are looked at in one go follows what earlier batches needed, and leaves `rng`
+    at a place that depends on it. Whoever goes on with `rng` fixes the number with `block`.
 
     Examples
     --------
@@ -139,10 +143,10 @@ def draw_batch(
     goal, tries_left = len(chosen) + size, int(min(PATIENCE * n, 2**62))
     while len(chosen) < goal and tries_left:
         wanted = 8 + int(1.15 * (goal - len(chosen)) / law.acceptance)
-        block = min(wanted, tries_left, _LARGEST_BLOCK)
-        accepted = law.propose(rng.random((block, 2)), pressure).tolist()
-        law.acceptance += 0.2 * (max(len(accepted), 1) / block - law.acceptance)
-        tries_left -= block
+        tries = min(block or wanted, tries_left, _LARGEST_BLOCK)
+        accepted = law.propose(rng.random((tries, 2)), pressure).tolist()
+        law.acceptance += 0.2 * (max(len(accepted), 1) / tries - law.acceptance)
+        tries_left -= tries
         # A dict keeps the place of the first of equal keys, so repeats fall away in order.
         chosen.update(dict.fromkeys(accepted))
     batch = list(chosen)[len(taken) : goal]

@@ -205,8 +205,8 @@ class LossDrivenSelector(LawSelector):
         n_samples = whole_number("n_samples", n_samples, least=1)
         law.reset(self._first_scores(initial_losses, n_samples))
         super().__init__(law, **settings)
-        # Scores that wait for the next epoch, NaN where there is none.
-        self._held = np.full(n_samples, np.nan) if reference_renewal == "epoch" else None
+        # Scores that wait for the next epoch, infinite where there is none.
+        self._held = unseen(n_samples) if reference_renewal == "epoch" else None
 
     def _pressure(self, epoch: int) -> float:
         return check_pressure(self._schedule(epoch, self._epochs))
@@ -244,9 +244,9 @@ class LossDrivenSelector(LawSelector):
 
     def _start_epoch(self, epoch: int) -> None:
         if self._held is not None:
-            known = np.flatnonzero(~np.isnan(self._held))
+            known = np.flatnonzero(np.isfinite(self._held))
             self._law.update(known, self._held[known])
-            self._held[:] = np.nan
+            self._held[:] = np.inf
         self._law.start_epoch()
 
     def _learn(self, losses: FloatArray, index: IntArray) -> None:
@@ -266,25 +266,17 @@ class LossDrivenSelector(LawSelector):
 
     def _own_state(self) -> dict[str, Any]:
         held = {} if self._held is None else {"held": self._held.copy()}
-        return {
-            "scores": self._law.scores.copy(),
-            "cap": np.array([self._law.cap]),
-            # How many candidates are proposed at a time moves the stream on for a chain's next sample.
-            "acceptance": np.array([self._law.acceptance]),
-            **held,
-        }
+        return {"scores": self._law.scores.copy(), "cap": np.array([self._law.cap]), **held}
 
     def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
         scores = state_array(state, "scores", np.float64, self.n_samples)
         cap = state_array(state, "cap", np.float64, 1)
-        acceptance = state_array(state, "acceptance", np.float64, 1)
         held = None
         if self._held is not None:
             held = state_array(state, "held", np.float64, self.n_samples)
 
         def commit() -> None:
             self._law.reset(scores, cap=float(cap[0]))
-            self._law.acceptance = float(acceptance[0])
             self._held = held
 
         return commit

@@ -11,8 +11,8 @@ from tailbatch.selection.inputs import FloatArray, IntArray
 class LossLaw(Law):
     """A law that remembers one score for each sample, infinite for those never seen.
 
-    Everything it knows is in `scores`, `cap` and `acceptance`: the rest can be rebuilt, so the saved
-    state is small and continuing from it draws the same batches.
+    Everything it knows is in `scores` and `cap`: the rest can be rebuilt, so the saved state is
+    small and continuing from it draws the same batches.
     """
 
     scores: FloatArray

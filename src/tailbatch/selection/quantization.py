@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
 from tailbatch.selection.inputs import FloatArray, IntArray
@@ -15,8 +16,9 @@ _BLOCK = 1 << _BLOCK_BITS
 def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> FloatArray:
     """Return Q, the rank that a loss would have if losses were spread evenly (Eq. 6).
 
-    ``Q_i = ceil(n l_i / l_max)``, from 0 to n. Losses above `l_max` (a cap, or infinite because the
-    sample was never seen) count as `l_max`. If `l_max` is 0, every Q is 0.
+    ``Q_i = ceil(n l_i / l_max)``, from 0 to n, in float64 from left to right. Losses above `l_max`
+    (a cap, or infinite because the sample was never seen) count as `l_max`. If `l_max` is 0, every
+    loss is the largest and Q is n.
 
     Examples
     --------
@@ -24,9 +26,8 @@ def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> Floa
     array([0., 1., 3., 5., 5.])
     """
     if l_max == 0:
-        return np.zeros_like(losses)
+        return np.full_like(losses, n_samples)
     with np.errstate(over="ignore"):  # far above a tiny cap: infinite, and cut to n like the rest
-        # Multiplying first keeps Q exact where n l / l_max is a whole number.
         return np.minimum(np.ceil(n_samples * losses / l_max), n_samples)
 
 
@@ -83,13 +84,23 @@ class QuantizationLaw(LossLaw):
     def propose(self, pairs: FloatArray, pressure: float) -> IntArray:
         """Return the uniform candidates that pass the rejection."""
         candidates = (pairs[:, 0] * self.n_samples).astype(np.int64)
-        return candidates[self.accepts(candidates, pairs[:, 1], pressure)]
+        return candidates[self.passes(candidates, self.bars(pairs[:, 1], pressure))]
 
-    def accepts(
-        self, candidates: IntArray, uniforms: FloatArray, pressure: float
-    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Say which candidates to keep so that uniform ones become draws from this law."""
-        return uniforms < np.exp(self.log_weights_of(candidates, pressure))
+    def bars(self, uniforms: FloatArray, pressure: float) -> FloatArray:
+        """Return the smallest Q that each uniform number u lets pass: ``s_e^(Q / n - 1) >= 1 - u``.
+
+        A bar of 0 or less lets every sample pass.
+        """
+        if pressure == 1:
+            return np.zeros_like(uniforms)
+        # 1 - u is never 0, and as uniform as u.
+        return np.asarray(self.n_samples * (1 + np.log(1 - uniforms) / math.log(pressure)))
+
+    def passes(self, index: IntArray, bars: FloatArray) -> npt.NDArray[np.bool_]:
+        """Say which uniform candidates to keep, by `bars`, to make them draws from this law."""
+        return np.asarray(
+            quantization_index(self.scores[index], self.l_max, self.n_samples) >= bars
+        )
 
     def log_weights(self, pressure: float) -> FloatArray:
         """Return ``(Q_i / n - 1) log s_e`` of all samples."""

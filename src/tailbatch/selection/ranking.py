@@ -197,9 +197,10 @@ def _find(
     """Return where each (score, sample) belongs in a list sorted by both: bisection by pairs."""
     low = np.searchsorted(scores, wanted)
     high = low.copy()
-    # Most scores occur once; only for ties is there anything left to bisect.
-    ties = low < len(scores)
-    ties[ties] = scores[low[ties]] == wanted[ties]
+    # Most scores occur once; only behind the first of a tie group is anything left to bisect.
+    ties = np.flatnonzero(low < len(scores))
+    first = low[ties]
+    ties = ties[(scores[first] == wanted[ties]) & (samples[first] < wanted_samples[ties])]
     high[ties] = np.searchsorted(scores, wanted[ties], side="right")
     while (unsure := np.flatnonzero(low < high)).size:
         middle = (low[unsure] + high[unsure]) // 2

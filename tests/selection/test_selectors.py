@@ -1,0 +1,224 @@
+"""Every selector keeps the contract."""
+
+import numpy as np
+import pytest
+
+from contracts.selector_contract import N, SelectorContract, drain
+from tailbatch.errors import SelectionError
+from tailbatch.selection import (
+    AdaptiveSelector,
+    BalancedSelector,
+    ChainSelector,
+    Geometric,
+    HardSelector,
+    LossDrivenSelector,
+    MinoritySelector,
+    QuantizationLaw,
+    RandomSelector,
+    UniformSelector,
+    WarmUp,
+    mean_loss,
+)
+
+
+def labels(n):
+    """Three labels, of which the last is rare; some rows have none."""
+    row = np.arange(n)
+    return np.stack([row % 2 == 0, row % 3 == 0, row % 11 == 0], axis=1)
+
+
+class TestRandom(SelectorContract):
+    def make(self, n=N, **settings):
+        return RandomSelector(n, **{"batch_size": 5, **settings})
+
+
+class TestUniform(SelectorContract):
+    def make(self, n=N, **settings):
+        return UniformSelector(n, **{"batch_size": 5, **settings})
+
+
+class TestUniformFullBatches(SelectorContract):
+    full_batches = True
+
+    def make(self, n=N, **settings):
+        return UniformSelector(n, full_batches=True, **{"batch_size": 5, **settings})
+
+    def test_the_last_batch_is_filled_up(self):
+        assert {len(batch) for batch in drain(self.make(), self.losses)} == {5}
+
+
+class TestBalanced(SelectorContract):
+    def make(self, n=N, **settings):
+        return BalancedSelector(labels(n), **{"batch_size": 5, **settings})
+
+    def test_power_is_checked(self):
+        with pytest.raises(SelectionError, match="power must be finite and >= 0, got -1"):
+            self.make(power=-1)
+
+
+class LossDrivenContract(SelectorContract):
+    """What selectors that follow the losses promise besides."""
+
+    @pytest.mark.parametrize("pressure", [0.5, 0, -1, np.nan, np.inf, "16", None])
+    def test_unusable_pressures_say_so(self, pressure):
+        with pytest.raises(SelectionError, match="selection_pressure must be"):
+            self.make(selection_pressure=pressure)
+
+    def test_annealing_needs_the_number_of_epochs(self):
+        with pytest.raises(SelectionError, match="needs the number of epochs: give epochs="):
+            self.make(selection_pressure=Geometric(64, 1), epochs=None)
+
+    def test_annealing_ends_uniform(self):
+        selector = self.make(selection_pressure=Geometric(64, 1), epochs=4)
+        drain(selector, self.losses, epochs=2)
+        assert selector.diagnostics().effective_pressure > 2
+        drain(selector, self.losses, epochs=2)
+        assert selector.diagnostics().effective_pressure == pytest.approx(1)
+
+    def test_a_batch_that_was_never_observed_blocks_the_next_epoch_too(self):
+        selector = self.make(n=3, batch_size=3)
+        for _ in selector:
+            pass
+        with pytest.raises(SelectionError, match="have no losses yet"):
+            next(iter(selector))
+
+    @pytest.mark.parametrize("losses", [np.full(N, -1.0), np.full(N, np.inf), np.zeros(4)])
+    def test_unusable_initial_losses_say_so(self, losses):
+        if self.per_label and len(losses) == N:
+            losses = np.repeat(losses[:, None], 3, axis=1)
+        with pytest.raises(SelectionError, match=r"initial[_ ]loss"):
+            self.make(initial_losses=losses)
+
+    def test_other_settings_are_checked(self):
+        for settings, message in [
+            ({"reference_renewal": "week"}, "reference_renewal must be"),
+            ({"epochs": 0}, "epochs must be a whole number from 1"),
+        ]:
+            with pytest.raises(SelectionError, match=message):
+                self.make(**settings)
+
+
+class TestHard(LossDrivenContract):
+    def make(self, n=N, **settings):
+        return HardSelector(n, **{"batch_size": 5, **settings})
+
+
+class TestAdaptive(LossDrivenContract):
+    def make(self, n=N, **settings):
+        return AdaptiveSelector(1 + np.arange(n) % 3, **{"batch_size": 5, **settings})
+
+    @pytest.mark.parametrize("cap", [0, 1.5, -1])
+    def test_the_cap_is_checked(self, cap):
+        with pytest.raises(SelectionError, match=r"cap_quantile must lie in \(0, 1\]"):
+            self.make(cap_quantile=cap)
+
+
+class TestAdaptiveCapped(LossDrivenContract):
+    def make(self, n=N, **settings):
+        return AdaptiveSelector(1.0, n_samples=n, cap_quantile=0.8, **{"batch_size": 5, **settings})
+
+
+class TestAdaptiveRenewedEachEpoch(LossDrivenContract):
+    def make(self, n=N, **settings):
+        return AdaptiveSelector(
+            1.0, n_samples=n, **{"batch_size": 5, "reference_renewal": "epoch", **settings}
+        )
+
+
+class TestChain(LossDrivenContract):
+    def make(self, n=N, **settings):
+        return ChainSelector(1.0, labels(n), **{"batch_size": 5, **settings})
+
+    def test_importance_weights_are_refused(self):
+        for settings in ({"importance": "des_raj"}, {"importance_beta": 0.5}):
+            with pytest.raises(SelectionError, match="chain has no importance weights"):
+                self.make(**settings)
+
+
+class TestMinority(LossDrivenContract):
+    per_label = True
+
+    def make(self, n=N, **settings):
+        return MinoritySelector(labels(n), **{"batch_size": 5, "epochs": 3, **settings})
+
+    def test_losses_averaged_over_labels_are_refused(self):
+        selector = self.make()
+        next(iterator := iter(selector))
+        self.refused(selector, r"needs the loss of each label, shape \(5, 3\)", np.ones(5))
+        self.refused(selector, r"needs the loss of each label", np.ones((5, 2)))
+        del iterator
+
+
+class TestOwnScore(LossDrivenContract):
+    def make(self, n=N, **settings):
+        defaults = {"batch_size": 5, "selection_pressure": 16}
+        return LossDrivenSelector(
+            n, score=mean_loss, law=QuantizationLaw(), **{**defaults, **settings}
+        )
+
+    @pytest.mark.parametrize(
+        ("score", "message"),
+        [
+            (lambda losses, index: losses[:1], "the score must return one value for each"),
+            (lambda losses, index: losses - 9, "the score of sample .* it must be finite and >= 0"),
+        ],
+    )
+    def test_an_unusable_score_changes_nothing(self, score, message):
+        selector = LossDrivenSelector(
+            N, score=score, law=QuantizationLaw(), selection_pressure=4, batch_size=5
+        )
+        next(iterator := iter(selector))
+        self.refused(selector, message, np.ones(5))
+        del iterator
+
+
+class TestWarmUp(SelectorContract):
+    def make(self, n=N, **settings):
+        return WarmUp(HardSelector(n, **{"batch_size": 5, **settings}), epochs=1)
+
+
+class TestWarmUpBeforeRandom(SelectorContract):
+    def make(self, n=N, **settings):
+        return WarmUp(RandomSelector(n, **{"batch_size": 5, **settings}), epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("weights", "n_samples", "message"),
+    [
+        ([1.0, -1.0], None, "weights must be finite and >= 0, got -1.0"),
+        ([1.0, np.nan], None, "weights must be finite and >= 0, got nan"),
+        ([[1.0]], None, "weights must be one number or have shape"),
+        (1.0, None, "give n_samples= as well"),
+        ([1.0, 1.0], 3, "there are 2 weights for n_samples=3"),
+        ([], None, "n_samples must be a whole number from 1, got 0"),
+    ],
+)
+def test_unusable_weights_say_so(weights, n_samples, message):
+    with pytest.raises(SelectionError, match=message):
+        AdaptiveSelector(weights, n_samples=n_samples, batch_size=2)
+
+
+def test_label_figures_of_the_diagnostics():
+    Y = np.array([[1, 0], [1, 0], [1, 0], [1, 1]], dtype=bool)
+    selector = UniformSelector(4, batch_size=4, labels=Y)
+    before = selector.diagnostics()
+    assert np.isnan(before.label_exposure).all()
+    drain(selector, lambda index, step: np.ones(len(index)))
+    report = selector.diagnostics()
+    assert report.label_exposure.tolist() == [1, 1]
+    assert report.minority_share == 0.25
+    assert report.distinct_share == 1
+    assert UniformSelector(4, batch_size=4).diagnostics().label_exposure is None
+
+
+def test_seldom_drawn_labels_have_a_low_exposure():
+    Y = np.repeat(np.eye(2, dtype=bool), 500, axis=0)
+    losses = np.repeat([0.0, 1.0], 500)
+    selector = AdaptiveSelector(
+        1.0, n_samples=1000, batch_size=10, initial_losses=losses, labels=Y, selection_pressure=9
+    )
+    for index in selector:
+        selector.observe(losses[index])
+    rare, often = selector.diagnostics().label_exposure
+    assert rare == pytest.approx(0.2, abs=0.08)
+    assert often == pytest.approx(1.8, abs=0.08)
