@@ -14,9 +14,7 @@ def c2ae(model, x, y):
     a = model.feature_encoder(x).sigmoid() - 0.5
     e = model.label_encoder(y).sigmoid() - 0.5
     difference = a - e
-    embedding = torch.trace(difference @ difference.T) + model.ortho_lambda * (
-        ortho(a) + ortho(e)
-    )
+    embedding = torch.trace(difference @ difference.T) + model.ortho_lambda * (ortho(a) + ortho(e))
     output = pairwise_rank(model.decoder(e).sigmoid(), y)
     with torch.no_grad():
         model.decoder(a)

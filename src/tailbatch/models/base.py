@@ -24,8 +24,8 @@ ModuleFactory = Callable[..., nn.Module]
 Presets = Mapping[str, Mapping[str, object]]
 """Named hyperparameters of a model."""
 
-# Prediction walks over rows in chunks of about this many values, 64 MB in single precision.
-_CHUNK_VALUES = 2**24
+# Rows that prediction takes at a time.
+_PREDICT_ROWS = 1024
 
 
 @contextmanager
@@ -130,8 +130,6 @@ class MultiLabelModel(nn.Module, ABC):
         self.n_features = n_features
         self.n_labels = n_labels
         self.hyperparameters = hyperparameters
-        # What `forward` holds for one row, which sets the chunks of prediction.
-        self.values_per_row = 1024 + (n_features or 0) + (n_labels or 0)
 
     @classmethod
     def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
@@ -154,9 +152,8 @@ class MultiLabelModel(nn.Module, ABC):
                 f"x must have shape (n, {self.n_features or 'd'}) as in training, "
                 f"got {tuple(x.shape)}"
             )
-        rows = max(1, _CHUNK_VALUES // self.values_per_row)
         with _evaluating(self):
-            return torch.cat([self(part).sigmoid() for part in torch.split(x, rows)])
+            return torch.cat([self(part).sigmoid() for part in torch.split(x, _PREDICT_ROWS)])
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
         """Return the optimizer's parameter groups; a model may set rates or exclude decay."""

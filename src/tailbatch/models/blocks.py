@@ -1,7 +1,7 @@
 """Parts that several models share; the models themselves never import each other."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
 
+# Tensors of at most this many values stay in the allocator's pool; larger ones are fetched from the
+# system page by page each time, which costs as much as the arithmetic on them.
+_CHUNK_VALUES = 2**21
 # Beyond this the variance over- or underflows single precision once it is exponentiated twice.
 _LOGVAR_LIMIT = 10.0
 
@@ -51,7 +54,7 @@ def mlp_block(
             break
         if norm:
             layers.append(nn.BatchNorm1d(width_out))
-        layers.append(nn.LeakyReLU(slope) if slope else nn.ReLU())
+        layers.append(nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU(inplace=True))
         if dropout:
             layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
@@ -113,6 +116,28 @@ class LabelwiseLinear(nn.Module):
     def shared(self, features: Tensor) -> Tensor:
         """Return logits for features (b, h) that all labels share."""
         return F.linear(features, self.weight, self.bias)
+
+
+def by_rows(function: Callable[..., Tensor], *tensors: Tensor, values_per_row: int) -> Tensor:
+    """Return a row-wise function of tensors, computed in chunks of rows.
+
+    Parameters
+    ----------
+    function
+        Takes as many rows of each tensor, returns as many rows.
+    *tensors
+        All of the same length.
+    values_per_row
+        Size of the function's largest intermediate for one row, which sets the chunks.
+
+    Examples
+    --------
+    >>> by_rows(torch.add, torch.ones(3, 1), torch.ones(3, 1), values_per_row=2**21).T
+    tensor([[2., 2., 2.]])
+    """
+    n_rows = max(1, _CHUNK_VALUES // values_per_row)
+    parts = zip(*(torch.split(tensor, n_rows) for tensor in tensors), strict=True)
+    return torch.cat([function(*part) for part in parts])
 
 
 def label_bce(logits: Tensor, y: Tensor) -> Tensor:

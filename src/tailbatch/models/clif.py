@@ -17,6 +17,7 @@ from tailbatch.data import LabelMatrix, MultiLabelDataset
 from tailbatch.models.base import MultiLabelModel, Presets, Step
 from tailbatch.models.blocks import (
     LabelwiseLinear,
+    by_rows,
     check_choice,
     check_dropout,
     check_sizes,
@@ -98,7 +99,6 @@ class CLIF(MultiLabelModel):
             gate=gate,
             graph_weight=graph_weight,
         )
-        self.values_per_row = n_labels * hidden
         self.graph_weight, self.sigmoid_gate = graph_weight, gate == "sigmoid"
         self.register_buffer("graph", torch.eye(n_labels))
         self.register_buffer("nodes", torch.randn(n_labels, n_labels))
@@ -172,9 +172,12 @@ class CLIF(MultiLabelModel):
         return super().train(mode)
 
     def _classify(self, x: Tensor, gate: Tensor) -> Tensor:
-        features = self.feature_encoder(x)
-        logits: Tensor = self.classifier(self.fusion(features[:, None] * gate))  # (b, q, hidden)
-        return logits
+        def classify(features: Tensor) -> Tensor:
+            logits: Tensor = self.classifier(self.fusion(features[:, None] * gate))
+            return logits
+
+        # Every label has its own features, (b, q, hidden).
+        return by_rows(classify, self.feature_encoder(x), values_per_row=gate.numel())
 
 
 def _drop_cache(model: nn.Module, _: object) -> None:

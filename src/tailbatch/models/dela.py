@@ -16,6 +16,7 @@ from tailbatch.models.base import MultiLabelModel, Presets, Step
 from tailbatch.models.blocks import (
     GaussianHead,
     LabelwiseLinear,
+    by_rows,
     check_dropout,
     check_sizes,
     kaiming_linear,
@@ -98,7 +99,9 @@ class DELA(MultiLabelModel):
         nn.init.constant_(self.gate_layer.bias, 2.0)
         self.decoder_input = kaiming_linear(n_features + latent, 256)
         self.decoder = nn.Sequential(
-            nn.ReLU(), nn.Dropout(decoder_dropout), mlp_block([256, 512], dropout=decoder_dropout)
+            nn.ReLU(inplace=True),
+            nn.Dropout(decoder_dropout),
+            mlp_block([256, 512], dropout=decoder_dropout),
         )
         self.classifier = LabelwiseLinear(n_labels, 512)
 
@@ -155,9 +158,14 @@ class DELA(MultiLabelModel):
         """
         weight_x, weight_z = torch.split(self.decoder_input.weight, [x.shape[1], mean.shape[1]], 1)
         shared = F.linear(x, weight_x, self.decoder_input.bias) + F.linear(mean, weight_z)
-        own = F.linear(noise[:, None] * gates, weight_z)  # (b, q, 256)
-        logits: Tensor = self.classifier(self.decoder(shared[:, None] + own))
-        return logits
+
+        def decode(shared: Tensor, noise: Tensor) -> Tensor:
+            own = F.linear(noise[:, None] * gates, weight_z)  # (b, q, 256)
+            logits: Tensor = self.classifier(self.decoder(shared[:, None] + own))
+            return logits
+
+        widest = len(gates) * max(gates.shape[1], 512)
+        return by_rows(decode, shared, noise, values_per_row=widest)
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
         """Give the gates their own rate and, unless asked, no decay."""

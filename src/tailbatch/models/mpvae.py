@@ -22,8 +22,8 @@ from tailbatch.models.blocks import (
 
 # Keeps probabilities off 0 and 1 before the logarithm, as published.
 _FLOOR = 5e-7
-# Monte-Carlo draws that `forward` holds at a time when it samples.
-_DRAWS = 100
+# Values that sampled prediction holds at a time, whatever the number of draws.
+_DRAWN_VALUES = 2**22
 
 
 def _published(
@@ -134,8 +134,6 @@ class MPVAE(MultiLabelModel):
         self.samples, self.prediction_samples = samples, prediction_samples
         self.stable, self.sample_latent = stable, sample_latent
         self.weight_penalty = weight_penalty
-        if sample_latent:
-            self.values_per_row = _DRAWS * (residual_rank + n_labels)
         self.label_encoder = _chain([n_features + n_labels, 512, 256], dropout)
         self.label_head = GaussianHead(256, latent)
         self.feature_encoder = _chain([n_features, 256, 512, 256], dropout)
@@ -216,12 +214,12 @@ class MPVAE(MultiLabelModel):
 
     def _monte_carlo(self, mean: Tensor) -> Tensor:
         """Return logits of the average of Phi over draws of the residual."""
-        total, left = torch.zeros_like(mean), self.prediction_samples
-        while left > 0:
-            size = (min(left, _DRAWS), len(mean), self.residual.shape[1])
+        rank, total = self.residual.shape[1], torch.zeros_like(mean)
+        at_once = max(1, _DRAWN_VALUES // max(1, len(mean) * rank))
+        for start in range(0, self.prediction_samples, at_once):
+            size = (min(at_once, self.prediction_samples - start), len(mean), rank)
             draws = torch.randn(size, dtype=mean.dtype, device=mean.device)
             total = total + _ndtr(draws @ self.residual.T + mean).sum(0)
-            left -= len(draws)
         return torch.logit(total / self.prediction_samples, eps=_FLOOR)
 
     def _squared_weights(self) -> Tensor:

@@ -86,8 +86,6 @@ class PACA(MultiLabelModel):
             binary_features=binary_features,
             legacy_ratio=legacy_ratio,
         )
-        # The flows hold about a thousand values, and a few per dimension, for every label.
-        self.values_per_row = n_labels * (1024 + 4 * latent)
         self.regularization_weight = regularization_weight
         self.classification_weight = classification_weight
         self.binary_features = binary_features

@@ -1,0 +1,8 @@
+import pytest
+
+from contracts.model_contract import toy_dataset
+
+
+@pytest.fixture(scope="session")
+def toy():
+    return toy_dataset(40)

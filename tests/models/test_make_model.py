@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from contracts.model_contract import batch
+from tailbatch.data import MultiLabelDataset
+from tailbatch.errors import ModelError
+from tailbatch.models import (
+    DELA,
+    MLP,
+    MODELS,
+    MultiLabelModel,
+    make_model,
+    restore_model,
+    seeded,
+    wrap,
+)
+
+
+def test_the_five_models_and_the_baseline_are_there():
+    assert list(MODELS) == ["mlp", "c2ae", "mpvae", "paca", "clif", "dela"]
+    assert all(MODELS[name].name == name for name in MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sparse_features_and_labels_build_the_same_model(name, toy):
+    sparse = MultiLabelDataset.from_arrays(csr_array(toy.X), csr_array(toy.Y))
+    dense, other = make_model(name, toy), make_model(name, sparse)
+    for left, right in zip(dense.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_unknown_names_suggest_the_nearest(toy):
+    with pytest.raises(
+        ModelError, match=r"unknown model 'dala'; did you mean 'dela'\? There are: mlp"
+    ):
+        make_model("dala", toy)
+    with pytest.raises(ModelError, match=r"unknown model 'resnet50'\. There are"):
+        make_model("resnet50", toy)
+    with pytest.raises(
+        ModelError, match="clif has no hyperparameter 'hiden'; did you mean 'hidden'"
+    ):
+        make_model("clif", toy, hiden=8)
+    with pytest.raises(
+        ModelError, match="clif has no preset 'referense'; did you mean 'reference'"
+    ):
+        make_model("clif", toy, preset="referense")
+
+
+def test_hyperparameters_win_over_the_preset(toy):
+    model = make_model("clif", toy, preset="reference", hidden=16)
+    assert model.hyperparameters["hidden"] == 16
+    assert model.hyperparameters["gate"] == "linear"
+
+
+def test_a_class_is_as_good_as_its_name(toy):
+    by_name, by_class = make_model("dela", toy), make_model(DELA, toy)
+    assert torch.equal(by_name.gate_table, by_class.gate_table)
+
+
+def linear(n_features, n_labels, *, bias=True):
+    return torch.nn.Linear(n_features, n_labels, bias=bias)
+
+
+def test_a_factory_of_modules_is_wrapped(toy):
+    before = torch.get_rng_state()
+    model, again = make_model(linear, toy, bias=False), make_model(linear, toy, bias=False)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert isinstance(model, MultiLabelModel)
+    assert model.module.bias is None
+    assert torch.equal(model.module.weight, again.module.weight)
+    restored = restore_model(linear, 20, 5, {"bias": False}, model.state_dict())
+    assert torch.equal(restored.module.weight, model.module.weight)
+    with pytest.raises(ModelError, match="preset 'reference' is for named models"):
+        make_model(linear, toy, preset="reference")
+
+
+def test_a_wrapped_module_is_trained_with_cross_entropy():
+    model, (x, y) = wrap(torch.nn.Linear(7, 3)), batch(5, 7, 3)
+    step = model.step(x, y)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(model.module(x), y)
+    assert torch.allclose(step.objective, expected)
+    assert torch.allclose(step.sample_objective.mean(), expected)
+    assert torch.allclose(model.predict_proba(x), model.module(x).sigmoid())
+    assert wrap(model) is model
+
+
+def test_a_wrapped_module_of_the_wrong_width_is_refused():
+    with pytest.raises(ModelError, match=r"logits of shape \(5, 4\) for labels of shape \(5, 3\)"):
+        wrap(torch.nn.Linear(7, 4)).step(*batch(5, 7, 3))
+
+
+def test_giant_claims_are_refused_without_allocating():
+    state = MLP(4, 3, hidden=[8]).state_dict()
+    with pytest.raises(ModelError, match="the stored weights do not fit the model"):
+        restore_model("mlp", 4, 3, {"hidden": [10**12]}, state)
+
+
+def test_unknown_stored_hyperparameters_are_refused():
+    with pytest.raises(ModelError, match="mlp has no hyperparameter 'code'"):
+        restore_model("mlp", 4, 3, {"code": "import os"}, {})
+
+
+def test_seeded_blocks_repeat_and_restore():
+    before = torch.get_rng_state()
+    with seeded(0, "step", 1, 2):
+        first = torch.rand(3)
+    with seeded(0, "step", 1, 2):
+        second = torch.rand(3)
+    with seeded(0, "step", 1, 3):
+        third = torch.rand(3)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_restores_after_an_error():
+    @seeded(0, "step")
+    def draw_and_fail():
+        torch.rand(3)
+        raise RuntimeError("stop")
+
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match="stop"):
+        draw_and_fail()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_absent_from_train_are_accepted(name):
+    Y = np.zeros((6, 3), dtype=bool)
+    Y[:, 1] = True
+    train = MultiLabelDataset.from_arrays(np.full((6, 2), 0.5), Y)
+    model = make_model(name, train)
+    x, y = torch.full((6, 2), 0.5), torch.from_numpy(Y).float()
+    assert model.step(x, y).objective.isfinite()
+    assert model.predict_proba(x).isfinite().all()

@@ -1,0 +1,28 @@
+"""The page "Bring your own model" runs as it is printed."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from tailbatch.models import MultiLabelModel
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_model.md"
+
+
+def test_the_page_runs_and_its_models_train():
+    names = {}
+    models = []
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL):
+        exec(block, names)
+        models.append(names["model"])
+    train = names["train"]
+    x = torch.rand(8, train.n_features)
+    y = (torch.rand(8, train.n_labels) < 0.2).float()
+    assert len(models) == 3
+    for model in models:
+        assert isinstance(model, MultiLabelModel)
+        model.step(x, y).objective.backward()
+        assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+        assert model.predict_proba(x).shape == (8, train.n_labels)
+    assert models[-1].hyperparameters == {"margin": 0.5}
