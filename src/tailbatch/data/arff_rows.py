@@ -223,7 +223,8 @@ class CarefulRows:
             return 0.0
         if text == "?":
             return self._missing(self.layout.names[position], is_label, line)
-        value = _number(text) if codes is None else _code(codes, unquote(text), is_label)
+        word = unquote(text)
+        value = _number(word) if codes is None else _code(codes, word, is_label)
         if value is not None and (value in (0, 1) or not is_label):
             return value
         wrong = _wrong_value(text, self.layout.names[position], declared, is_label)

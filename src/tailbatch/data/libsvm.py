@@ -118,8 +118,9 @@ def _rows(
         for label in head:
             labels[_index(path, line, label, label, labels)] = 1.0
         for token in tokens:
-            index, _, value = token.partition(b":")
-            features[_index(path, line, index, token, features)] = _value(path, line, value, token)
+            index, colon, value = token.partition(b":")
+            column = _index(path, line, index if colon else colon, token, features)
+            features[column] = _value(path, line, value, token)
         yield labels, features
 
 

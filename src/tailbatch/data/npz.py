@@ -80,7 +80,7 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
     try:
         with ZipFile(path) as archive:
             arrays = {
-                entry.filename.removesuffix(".npy"): _array(path, archive, entry.filename)
+                entry.filename.removesuffix(".npy"): _array(archive, entry.filename)
                 for entry in archive.infolist()
             }
     except (BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
@@ -89,8 +89,8 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
         ) from None
     try:
         return MultiLabelDataset.from_arrays(
-            _matrix(path, arrays, "X"),
-            _matrix(path, arrays, "Y"),
+            _matrix(arrays, "X"),
+            _matrix(arrays, "Y"),
             name=str(arrays.get("name", stem(path))),
             feature_names=_names(arrays, "feature_names"),
             label_names=_names(arrays, "label_names"),
@@ -103,7 +103,7 @@ def _names(arrays: dict[str, NDArray[Any]], key: str) -> list[str] | None:
     return [str(name) for name in arrays[key]] if key in arrays else None
 
 
-def _array(path: Path, archive: ZipFile, entry: str) -> NDArray[Any]:
+def _array(archive: ZipFile, entry: str) -> NDArray[Any]:
     """Read one array after checking that it is as large as its header claims."""
     size = archive.getinfo(entry).file_size
     if size > MAX_BYTES:
@@ -126,7 +126,7 @@ def _array(path: Path, archive: ZipFile, entry: str) -> NDArray[Any]:
     return values.reshape(shape, order="F" if is_fortran else "C")
 
 
-def _matrix(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> Any:
+def _matrix(arrays: dict[str, NDArray[Any]], key: str) -> Any:
     if key in arrays:
         return arrays[key]
     try:
@@ -138,10 +138,10 @@ def _matrix(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> Any:
         raise DataError(
             f"there is no array {key} (nor {key}_data etc.); it holds {found}"
         ) from None
-    n_rows, n_columns = (int(side) for side in shape)
-    if n_columns > MAX_COLUMNS:
-        raise DataError(f"{key} claims {n_columns:,} columns; at most {MAX_COLUMNS:,} fit")
     try:
+        n_rows, n_columns = (int(side) for side in shape)
+        if n_columns > MAX_COLUMNS:
+            raise ValueError(f"{n_columns:,} columns are too many, at most {MAX_COLUMNS:,} fit")
         matrix = csr_array(
             (data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(n_rows, n_columns)
         )
