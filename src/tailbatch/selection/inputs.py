@@ -59,7 +59,7 @@ def label_matrix(Y: object) -> LabelMatrix:
     if entries.dtype != bool:
         strange = entries[(entries != 0) & (entries != 1)]
         if strange.size:
-            raise SelectionError(f"Y must hold only 0 and 1, got {strange.flat[0]!r}")
+            raise SelectionError(f"Y must hold only 0 and 1, got {strange.flat[0]}")
     if not sparse.issparse(matrix):
         return np.asarray(matrix, dtype=bool)
     labels = sparse.csr_array(matrix, dtype=bool, copy=True)  # the caller's keeps its stored zeros

@@ -1,0 +1,51 @@
+"""Draw batches by a score of your own: here, how badly the minority labels' positives are missed.
+
+A loss-driven strategy has three parts: a score of each sample, a law over scores, and a pressure
+schedule. Write the first, choose the others.
+"""
+
+import numpy as np
+
+from tailbatch.imbalance import minority_labels
+from tailbatch.selection import Geometric, LossDrivenSelector, RankLaw, WarmUp
+
+
+def make_minority_selector(Y, *, batch_size, epochs, seed=0):
+    minority = minority_labels(Y)
+
+    def missed_minority(losses, index):
+        """From losses (b, q) of the samples `index` to scores (b,), finite and >= 0."""
+        return (losses * (Y[index] & minority)).sum(axis=1)
+
+    selector = LossDrivenSelector(
+        len(Y),
+        score=missed_minority,
+        law=RankLaw(),
+        selection_pressure=Geometric(64, 1),
+        epochs=epochs - 1,
+        batch_size=batch_size,
+        seed=seed,
+        labels=Y,
+    )
+    return WarmUp(selector, epochs=1)
+
+
+def main():
+    rng = np.random.default_rng(0)
+    Y = rng.random((2000, 6)) < [0.6, 0.5, 0.4, 0.3, 0.05, 0.02]
+    selector = make_minority_selector(Y, batch_size=64, epochs=5)
+    for _ in range(5):
+        pressure = selector.diagnostics().effective_pressure
+        for index in selector:
+            # Stands for binary_cross_entropy_with_logits(model(x), y, reduction="none").
+            losses = np.where(Y[index], 1.5, 0.1)
+            selector.observe(losses)
+        report = selector.diagnostics()
+        print(
+            f"epoch {report.epoch - 1}: pressure {pressure:5.1f}, "
+            f"{report.minority_share:.0%} of the draws carry a minority label"
+        )
+
+
+if __name__ == "__main__":
+    main()

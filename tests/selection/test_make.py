@@ -1,0 +1,176 @@
+"""The front door: names, label matrices of every kind, weights and warm-up."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+from contracts.selector_contract import drain
+from tailbatch.errors import SelectionError
+from tailbatch.imbalance import selection_weights
+from tailbatch.selection import STRATEGIES, Geometric, WarmUp, make_selector
+from tailbatch.selection.inputs import label_matrix
+
+RNG = np.random.default_rng(0)
+Y = RNG.random((40, 6)) < [0.6, 0.4, 0.3, 0.2, 0.1, 0.05]
+X = RNG.random((40, 3))
+Y[:3, 5] = True  # a rare label whose rows are neighbors: they get weights above 1
+X[:3] = 0.5 + RNG.random((3, 3)) / 1000
+
+
+def per_label(index, step):
+    """Losses any strategy can use; a function of sample and step."""
+    return (index[:, None] * 7 + np.arange(6) + step) % 13 / 13
+
+
+def samples(batches):
+    """All samples of some batches, ascending."""
+    return sorted(sample for batch in batches for sample in batch)
+
+
+def settings_of(strategy):
+    return {"epochs": 6} if strategy == "minority" else {}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_starts_with_the_same_warm_up(strategy):
+    def batches(strategy, **settings):
+        selector = make_selector(
+            strategy, Y, X=X, batch_size=8, **settings_of(strategy), **settings
+        )
+        assert isinstance(selector, WarmUp)
+        assert selector.strategy == strategy
+        return drain(selector, per_label, epochs=5)
+
+    plain, own = batches("random"), batches(strategy)
+    warm_up = 3 * 5
+    assert own[:warm_up] == plain[:warm_up]
+    for epoch in range(3):
+        assert samples(own[epoch * 5 : epoch * 5 + 5]) == list(range(40))
+    assert own[:5] != own[5:10]
+    if strategy != "random":
+        assert own[warm_up:] != plain[warm_up:]
+        assert samples(own[warm_up : warm_up + 5]) != list(range(40))
+
+
+def test_losses_of_the_warm_up_count():
+    selector = make_selector("hard", Y, batch_size=8, warm_up_epochs=1)
+    assert selector.diagnostics().effective_pressure == 1
+    drain(selector, lambda index, step: index / 40)
+    assert selector.probabilities().argsort().tolist() == list(range(40))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        Y,
+        Y.astype(int),
+        Y.astype(np.float32),
+        Y.tolist(),
+        sparse.csr_matrix(Y),
+        sparse.coo_array(Y.astype(np.int8)),
+        pd.DataFrame(Y.astype(int)),
+        torch.tensor(Y),
+        torch.tensor(Y.astype(np.float32), requires_grad=True),
+    ],
+    ids=lambda labels: f"{type(labels).__name__}-{getattr(labels, 'dtype', '')}",
+)
+@pytest.mark.parametrize("strategy", ["balanced", "chain", "minority"])
+def test_label_matrices_of_every_kind_are_the_same(strategy, labels):
+    def batches(Y):
+        selector = make_selector(strategy, Y, X=X, batch_size=8, **settings_of(strategy))
+        return drain(selector, per_label, epochs=4)
+
+    assert batches(labels) == batches(Y)
+
+
+def test_a_callers_sparse_matrix_keeps_its_stored_zeros():
+    stored = sparse.csr_array(
+        (np.array([1, 0]), (np.array([0, 1]), np.array([0, 0]))), shape=(2, 2)
+    )
+    assert label_matrix(stored).nnz == 1
+    assert stored.nnz == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros((0, 3)), "at least one row and one column"),
+        (np.zeros((3, 0)), "at least one row and one column"),
+        ([1, 0, 1], "must be a label matrix of shape"),
+        ([[1, 2]], "only 0 and 1, got 2"),
+        (sparse.csr_array([[0.5, 0]]), "only 0 and 1, got 0.5"),
+        ([[1, float("nan")]], "only 0 and 1, got .*nan"),
+    ],
+)
+def test_unusable_labels_say_so(labels, message):
+    with pytest.raises(SelectionError, match=message):
+        make_selector("random", labels)
+
+
+def test_weights_come_from_the_features():
+    selector = make_selector("adaptive", Y, X=X)
+    expected = selection_weights(X, Y)
+    assert (expected > 1).any()
+    assert np.array_equal(selector.selector._score.weights, expected)
+    for features in (X.tolist(), torch.tensor(X), sparse.csr_array(X)):
+        other = make_selector("chain", Y, X=features)
+        np.testing.assert_allclose(other.selector._score.weights, expected)
+
+
+def test_weights_can_be_left_out(caplog):
+    with caplog.at_level(logging.WARNING, logger="tailbatch"):
+        make_selector("adaptive", Y, X=X)
+        make_selector("adaptive", Y, weights=1.0)
+        make_selector("hard", Y)
+        assert not caplog.records
+        without = make_selector("adaptive", Y)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no features X were given: the imbalance weights are 1" in caplog.text
+    assert without.selector._score.weights == 1
+
+
+def test_names_are_suggested():
+    with pytest.raises(SelectionError, match="unknown strategy 'adaptve'; did you mean 'adaptive'"):
+        make_selector("adaptve", Y)
+    with pytest.raises(SelectionError, match="unknown strategy 'zzz'; there are: random, uniform"):
+        make_selector("zzz", Y)
+    with pytest.raises(SelectionError, match="option of hard 'max_lags'; did you mean 'max_lag'"):
+        make_selector("hard", Y, max_lags=2)
+    with pytest.raises(SelectionError, match="unknown option of random 'full_batches'"):
+        make_selector("random", Y, full_batches=True)
+
+
+def test_rows_must_match():
+    with pytest.raises(SelectionError, match="X has 3 rows and Y has 40"):
+        make_selector("adaptive", Y, X=X[:3])
+
+
+def test_annealing_counts_from_the_end_of_the_warm_up():
+    selector = make_selector("minority", Y, epochs=5, warm_up_epochs=2)
+    assert [selector.selector._pressure(epoch) for epoch in range(3)] == pytest.approx([64, 8, 1])
+    with pytest.raises(SelectionError, match="give epochs="):
+        make_selector("minority", Y)
+    short = make_selector("adaptive", Y, weights=1, selection_pressure=Geometric(64, 1), epochs=2)
+    drain(short, per_label, epochs=2)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_pressure_below_one_is_an_error_for_every_strategy(strategy):
+    with pytest.raises(
+        SelectionError, match=r"selection_pressure must be finite and >= 1, got 0\.5"
+    ):
+        make_selector(strategy, Y, X=X, selection_pressure=0.5)
+
+
+def test_options_reach_the_strategy():
+    selector = make_selector(
+        "adaptive", Y, X=X, max_lag=3, cap_quantile=0.9, initial_losses=np.ones(40), shuffle=False
+    )
+    assert selector.max_lag == 3
+    assert selector.labels.shape == (40, 6)
+    assert np.isfinite(selector.selector._law.scores).all()
+    assert next(iter(selector)).tolist() == list(range(40))
