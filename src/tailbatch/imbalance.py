@@ -22,6 +22,7 @@ Progress = Callable[[int, int], None]
 SearchMethod = Literal["exact", "faiss"]
 
 _BLOCK_ENTRIES = 2**21  # float64 values of one working array: 16 MB
+_MOST_THREADS = 8  # each has a few working arrays of its own
 
 
 def label_counts(Y: LabelMatrix) -> IntArray:
@@ -223,7 +224,8 @@ def nearest_neighbors(
     blocks = [rows[start : start + size] for start in range(0, len(rows), size)]
     found = np.empty((len(rows), k), dtype=np.int64)
     # Sparse products run in one thread each; dense ones bring threads of their own.
-    with ThreadPoolExecutor(os.cpu_count() if sparse.issparse(X) else 1) as pool:
+    threads = min(os.cpu_count() or 1, _MOST_THREADS) if sparse.issparse(X) else 1
+    with ThreadPoolExecutor(threads) as pool:
         done = 0
         for neighbors in pool.map(search, blocks):
             found[done : done + len(neighbors)] = neighbors
