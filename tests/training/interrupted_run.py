@@ -15,7 +15,7 @@ from tailbatch.training import Callback, Trainer, weights_digest
 
 
 class Stop(Callback):
-    """Dies at once, or waits for a signal, after a step."""
+    """Dies at once, or waits for the parent, after a step."""
 
     def __init__(self, how, step):
         self.how, self.step = how, step
@@ -26,7 +26,7 @@ class Stop(Callback):
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         print("waiting", flush=True)  # noqa: T201 - the parent process reads it
-        signal.pause()
+        sys.stdin.readline()  # the parent sends the signal first, then this line
 
 
 def train(checkpoint, callbacks=()):

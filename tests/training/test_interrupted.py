@@ -20,7 +20,8 @@ def undisturbed():
 
 def start(checkpoint, how, step):
     command = [sys.executable, str(SCRIPT), str(checkpoint), how, str(step)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_sigterm_in_the_middle_of_an_epoch(tmp_path, undisturbed):
@@ -28,7 +29,7 @@ def test_sigterm_in_the_middle_of_an_epoch(tmp_path, undisturbed):
     with start(checkpoint, "wait", 9) as process:
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate("\n", timeout=300)
     assert process.returncode == 1
     assert "TrainingInterrupted: stopped by SIGTERM in epoch 2" in errors
     assert load_checkpoint(checkpoint)["step"] == 9
@@ -38,7 +39,7 @@ def test_sigterm_in_the_middle_of_an_epoch(tmp_path, undisturbed):
 def test_kill_9_costs_the_steps_since_the_last_checkpoint(tmp_path, undisturbed):
     checkpoint = tmp_path / "checkpoint.safetensors"
     with start(checkpoint, "kill", 21) as process:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     assert load_checkpoint(checkpoint)["step"] == 12, "saved after two epochs of six batches"
     assert interrupted_run.train(checkpoint) == undisturbed

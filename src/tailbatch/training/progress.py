@@ -154,12 +154,16 @@ class Progress:
         )
 
     def _is_best(self, epoch: Epoch) -> bool:
-        """Whether an epoch beats the best; where nothing could be scored, the last one counts."""
+        """Whether an epoch is as good as the best so far.
+
+        Of equally good ones the last counts: a small validation part is soon ranked perfectly, by
+        weights that have hardly been trained. So it does where nothing can be scored.
+        """
         best = self._score(self.epochs[self.best_epoch - 1]) if self.best_epoch else math.nan
         if math.isnan(best):
             return True
         sign = 1 if METRICS[self.plan.best_by].higher_is_better else -1
-        return sign * self._score(epoch) > sign * best
+        return sign * self._score(epoch) >= sign * best
 
     def _score(self, epoch: Epoch) -> float:
         return epoch.validation.get(self.plan.best_by, math.nan)

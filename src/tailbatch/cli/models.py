@@ -1,0 +1,343 @@
+"""The commands ``tailbatch fit``, ``predict`` and ``evaluate``.
+
+Imports that take time are made inside the commands, so that ``--help`` answers at once.
+"""
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailbatch.cli.datasets import AsJson, Missing, _load, _print_json
+from tailbatch.cli.terminal import number, printable
+from tailbatch.errors import DataError, ModelError, TrainingInterrupted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailbatch.data import MultiLabelDataset
+    from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.training import Callback, Epoch
+
+_TABLES = (".csv", ".tsv", ".tab", ".parquet")
+
+Data = Annotated[
+    str, typer.Argument(help="A known name, or a file: ARFF, LIBSVM, CSV, TSV, Parquet, npz.")
+]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the labels are: 5 (first five columns), -5 (last five), names or a prefix of "
+        "columns, one column that lists them, or a MULAN XML file.",
+        metavar="LABELS",
+    ),
+]
+Folder = Annotated[Path, typer.Argument(help="The folder that `tailbatch fit` wrote.")]
+
+
+class Kind(StrEnum):
+    """What to write for each label."""
+
+    PROBA = "proba"
+    LABELS = "labels"
+
+
+def fit(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The folder for the trained model.")],
+    labels: Labels = None,
+    missing: Annotated[
+        Missing, typer.Option(help="Refuse missing feature values, or fill them in.")
+    ] = Missing.ERROR,
+    model: Annotated[
+        str, typer.Option(help="mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
+    ] = "mlp",
+    strategy: Annotated[
+        str,
+        typer.Option(help="random, uniform, balanced, hard, adaptive, chain or minority."),
+    ] = "adaptive",
+    pressure: Annotated[
+        str | None,
+        typer.Option(help="Selection pressure from 1, or auto: the best of 2, 8, 16, 64."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Samples in a batch.")] = 128,
+    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-4,
+    warm_up: Annotated[int, typer.Option(help="Plain shuffled epochs at the start.")] = 3,
+    validation: Annotated[
+        float, typer.Option(help="Share of the rows that chooses the best epoch.")
+    ] = 0.1,
+    thresholds: Annotated[
+        str, typer.Option(help="Probability above which a label is predicted, or tuned.")
+    ] = "0.5",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A nested setting, such as model__latent=64 or plan__early_stopping=10.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where Ctrl-C stopped.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what the folder holds.")
+    ] = False,
+) -> None:
+    """Train a classifier on a dataset and save it to a folder.
+
+    Ctrl-C saves what was reached; the same command with --resume goes on from there.
+
+    For example:
+
+      tailbatch fit debtags --out model
+
+      tailbatch fit yeast --model dela --strategy adaptive --out model --lr 0.001
+
+      tailbatch fit mine.csv --labels topic_ --out model --thresholds tuned
+    """
+    from tailbatch.estimator import TailbatchClassifier
+
+    _refuse_loss(out, resume=resume, overwrite=overwrite)
+    dataset = _load(data, labels, missing)
+    for notice in dataset.notices:
+        typer.echo(f"Note: {printable(notice)}", err=True)
+    with _progress(epochs) as callback:
+        classifier = TailbatchClassifier(
+            model=model,
+            strategy=strategy,
+            selection_pressure=_number_or_word(pressure),
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            warm_up_epochs=warm_up,
+            validation_fraction=validation,
+            thresholds=_number_or_word(thresholds),
+            label_names=dataset.label_names,
+            device=device,
+            random_state=seed,
+            callbacks=(callback,),
+            checkpoint_folder=out,
+            **_nested(settings or []),
+        )
+        try:
+            classifier.fit(_frame(dataset), dataset.Y)
+        except TrainingInterrupted as stopped:
+            again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
+            typer.echo(f"\n{stopped}\nTo go on: {again} --resume", err=True)
+            raise typer.Exit(130) from None
+    classifier.save(out)
+    for leftover in _checkpoints(out):
+        leftover.unlink()
+    _summarize(classifier, out)
+
+
+def predict(
+    folder: Folder,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
+    kind: Annotated[Kind, typer.Option(help="Probabilities, or zeros and ones.")] = Kind.PROBA,
+    labels: Labels = None,
+) -> None:
+    """Predict the labels of a file: one row for each of its rows, one column for each label.
+
+    A table (CSV, TSV, Parquet) needs only the feature columns, in any order.
+
+    For example:
+
+      tailbatch predict model new.csv --out predictions.csv
+
+      tailbatch predict model new.csv --out predictions.parquet --kind labels
+    """
+    import pandas as pd
+
+    from tailbatch.estimator import TailbatchClassifier
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise DataError(f"{out} must end in .csv or .parquet")
+    classifier = TailbatchClassifier.load(folder)
+    features = _features(data, labels, classifier)
+    values = (
+        classifier.predict_proba(features) if kind is Kind.PROBA else classifier.predict(features)
+    )
+    _write(pd.DataFrame(values, columns=list(classifier.label_names_)), out)
+    typer.echo(f"{len(values):,} rows and {values.shape[1]:,} labels in {printable(str(out))}")
+
+
+def evaluate(folder: Folder, data: Data, labels: Labels = None, as_json: AsJson = False) -> None:
+    """Compare the predictions for a labeled file with its labels.
+
+    For example:
+
+      tailbatch evaluate model test.arff
+
+      tailbatch evaluate model test.csv --labels topic_ --json
+    """
+    from tailbatch import metrics
+    from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.estimator.columns import aligned
+
+    classifier = TailbatchClassifier.load(folder)
+    dataset = _load(data, labels or _label_columns(data, classifier), Missing.ERROR)
+    dataset = aligned(dataset, classifier.feature_names_in_, classifier.label_names_)
+    values = metrics.evaluate(
+        dataset.Y,
+        classifier.predict_proba(_frame(dataset)),
+        minority=classifier.minority_labels_,
+        thresholds=classifier.thresholds_,
+    )
+    if as_json:
+        _print_json(values)
+        return
+    for name, value in values.items():
+        direction = "higher" if metrics.METRICS[name].higher_is_better else "lower"
+        typer.echo(f"{name:<34}{number(value, 4):>8}   {direction} is better")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    for command in (fit, predict, evaluate):
+        app.command()(command)
+
+
+def _refuse_loss(out: Path, *, resume: bool, overwrite: bool) -> None:
+    """Stop where training would replace something that was not given up."""
+    unfinished, finished = _checkpoints(out), list(out.glob("classifier.safetensors"))
+    if resume and not unfinished:
+        raise ModelError(f"{out} holds no unfinished training: leave --resume out")
+    if overwrite and not resume:
+        for path in unfinished:
+            path.unlink()
+    elif unfinished and not resume:
+        raise ModelError(
+            f"{out} holds an unfinished training: add --resume to go on, or --overwrite"
+        )
+    elif finished and not resume:
+        raise ModelError(f"{out} holds a trained model: choose another folder, or add --overwrite")
+
+
+def _checkpoints(out: Path) -> list[Path]:
+    return sorted(out.glob("training*.safetensors"))
+
+
+def _number_or_word(text: str | None) -> Any:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _nested(settings: list[str]) -> dict[str, Any]:
+    """Read NAME=VALUE; a value that is no JSON is text."""
+    nested = {}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if not name.startswith(("model__", "strategy__", "plan__")):
+            raise ModelError(
+                f"--set {setting}: a nested setting begins with model__, strategy__ or plan__"
+            )
+        try:
+            nested[name] = json.loads(text)
+        except ValueError:
+            nested[name] = text
+    return nested
+
+
+def _frame(dataset: "MultiLabelDataset") -> "pd.DataFrame":
+    """Return the features with their names, so that the classifier remembers them."""
+    import pandas as pd
+
+    names = list(dataset.feature_names)
+    if dataset.is_sparse:
+        return pd.DataFrame.sparse.from_spmatrix(dataset.X, columns=names)
+    return pd.DataFrame(dataset.X, columns=names)
+
+
+def _features(data: str, labels: str | None, classifier: "TailbatchClassifier") -> "pd.DataFrame":
+    """Read the features of a file; a table needs no labels."""
+    from tailbatch.errors import require
+    from tailbatch.estimator.columns import aligned, features_by_name
+
+    names = classifier.feature_names_in_
+    path = Path(data)
+    if not path.is_file() or path.suffix not in _TABLES:
+        return _frame(aligned(_load(data, labels, Missing.ERROR), names, ()))
+    import pandas as pd
+
+    if path.suffix == ".parquet":
+        require("pyarrow", extra="parquet")
+        return features_by_name(pd.read_parquet(path), names)
+    return features_by_name(pd.read_csv(path, sep=None, engine="python"), names)
+
+
+def _label_columns(data: str, classifier: "TailbatchClassifier") -> str | None:
+    """Return the trained labels as columns for a table; other formats know their labels."""
+    is_table = Path(data).suffix in _TABLES
+    return ",".join(classifier.label_names_) if is_table else None
+
+
+def _write(table: "pd.DataFrame", out: Path) -> None:
+    from tailbatch.files import replacing
+    from tailbatch.report.export import csv_text
+
+    with replacing(out) as temporary:
+        if out.suffix == ".parquet":
+            table.to_parquet(temporary)
+        else:
+            temporary.write_text(csv_text(table), encoding="utf-8")
+
+
+def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
+    best = classifier.history_[classifier.best_epoch_ - 1]
+    score = number(best.validation.get("macro_auc", math.nan), 4)
+    typer.echo(
+        f"Best epoch {best.number} of {len(classifier.history_)}, validation Macro-AUC {score}"
+    )
+    if classifier.selection_pressure == "auto":
+        typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")
+    place = shlex.quote(str(out))
+    typer.echo(f"The model is in {place}. Next: tailbatch predict {place} DATA --out labels.csv")
+
+
+@contextmanager
+def _progress(epochs: int) -> Iterator["Callback"]:
+    """Show each step on stderr: epoch, loss, validation Macro-AUC, minority draws, time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from tailbatch.training import Callback, Epoch
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("Training")
+
+        class Shown(Callback):
+            def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
+                bar.update(task, completed=step, total=epochs * steps_per_epoch)
+
+            def on_epoch(self, epoch: Epoch) -> None:
+                line = _line(epoch, epochs)
+                bar.update(task, description=line)
+                # Without a terminal there is no bar: a few lines show that it is alive.
+                if not console.is_terminal and epoch.number % max(1, epochs // 10) == 0:
+                    typer.echo(line, err=True)
+
+        yield Shown()
+
+
+def _line(epoch: "Epoch", epochs: int) -> str:
+    parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
+    if "macro_auc" in epoch.validation:
+        parts.append(f"validation Macro-AUC {number(epoch.validation['macro_auc'], 4)}")
+    if epoch.minority_share is not None:
+        parts.append(f"minority draws {epoch.minority_share:.0%}")
+    return ", ".join(parts)

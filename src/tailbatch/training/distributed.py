@@ -1,0 +1,279 @@
+"""Several processes: every rank draws the same global batch, takes its slice, and hears all losses."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tailbatch.errors import SelectionError
+from tailbatch.selection import Selector
+
+_NUMBER = 8  # bytes of a message that say which batch it is about
+
+
+class Slice(NamedTuple):
+    """A rank's share of a global batch."""
+
+    number: int
+    whole: npt.NDArray[np.int64]
+    local: npt.NDArray[np.int64]
+    padded: bool
+
+
+class DistributedSelector:
+    """A rank's view of a selector that every rank holds in the same state; a ``batch_sampler``.
+
+    ``batch_size`` is the selector's, hence global: each rank gets a slice of every batch, and the
+    batches are those of one process. A rank that a short batch leaves empty gets the batch's first
+    sample with a `loss_scale` of 0, so that no rank stands still. Without a process group there is one
+    rank, so the same script runs alone.
+
+    The losses of a batch travel in one collective over gloo, as float32. Which samples they belong to
+    need not travel, since every rank drew the same batch; its number does, so that ranks which are not
+    at the same batch are told so instead of mixing losses up.
+
+    Parameters
+    ----------
+    selector
+        Made alike on every rank, from the same data and seed; this is checked at the first batch.
+    gather_every
+        Exchange losses once in so many batches, and at the end of an epoch. More than 1 is a lag of
+        ``gather_every - 1`` batches, which the selector's ``max_lag`` must allow.
+
+    Examples
+    --------
+    Every rank runs the same, for instance under ``torchrun``:
+
+    >>> from tailbatch.selection import HardSelector
+    >>> selector = DistributedSelector(HardSelector(5, batch_size=4))
+    >>> for index in selector:  # this rank's part of the batch
+    ...     losses = torch.rand(len(index))
+    ...     loss = losses.mean() * selector.loss_scale()  # what DDP is to average
+    ...     selector.observe(losses)
+    >>> selector.epoch
+    1
+    """
+
+    def __init__(self, selector: Selector, *, gather_every: int = 1) -> None:
+        if not isinstance(selector, Selector):
+            raise SelectionError(
+                "DistributedSelector deals out the batches of a selector, as make_selector returns "
+                f"it, got a {type(selector).__name__}"
+            )
+        if gather_every < 1:
+            raise SelectionError(f"gather_every must be at least 1, got {gather_every}")
+        if gather_every - 1 > selector.max_lag:
+            raise SelectionError(
+                f"gather_every={gather_every} leaves {gather_every - 1} batches without losses when "
+                f"another one is drawn: make the selector with max_lag={gather_every - 1}"
+            )
+        self.selector = selector
+        self.gather_every = gather_every
+        self._rank, self._n_ranks = 0, 1
+        self._group: dist.ProcessGroup | None = None
+        self._agreed = False  # the ranks' selectors were found to be alike
+        self._out: list[Slice] = []  # handed out, losses not yet told
+        self._held: list[tuple[Slice, Tensor]] = []  # losses told, not yet exchanged
+        self._number = 0
+        self._left = 0  # batches still to be drawn in this epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or the next one."""
+        return self.selector.epoch
+
+    @property
+    def max_lag(self) -> int:
+        """How many batches may be drawn ahead of their losses."""
+        return self.selector.max_lag
+
+    @property
+    def batches_left(self) -> int:
+        """How many batches the next ``iter()`` hands out."""
+        return self.selector.batches_left
+
+    def __len__(self) -> int:
+        return len(self.selector)
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Hand out this rank's slices of one epoch."""
+        self._join_ranks()
+        self._forget()
+        self._left = self.selector.batches_left
+        for whole in self.selector:
+            self._left -= 1
+            part = self._slice(whole)
+            self._out.append(part)
+            if not self.selector.needs_losses:  # nobody has to observe these
+                del self._out[: -self.max_lag - 1]
+            yield part.local.copy()
+
+    def loss_scale(self, index: npt.ArrayLike | None = None) -> float:
+        """Return what to multiply this rank's mean loss by: local batch * ranks / global batch.
+
+        Averaging the ranks' gradients, as DDP does, then gives the gradient of the global mean,
+        whatever the sizes of the slices. `index` as for `observe`, and before it.
+        """
+        part = self._out[self._find(index)]
+        return 0.0 if part.padded else len(part.local) * self._n_ranks / len(part.whole)
+
+    def observe(self, losses: Any, index: npt.ArrayLike | None = None) -> None:
+        """Tell all ranks the losses of this rank's slice; every rank does so once for each batch.
+
+        Parameters
+        ----------
+        losses
+            Per sample (b,) or per label (b, q), tensors or arrays.
+        index
+            The slice they belong to; may be left out while only one is under way.
+        """
+        place = self._find(index)
+        part = self._out[place]
+        values = torch.as_tensor(losses).detach().to("cpu", torch.float32)
+        if len(values) != len(part.local):
+            raise SelectionError(
+                f"losses must have one row for each of the {len(part.local)} samples of this rank's "
+                f'slice, got {len(values)}; compute the loss with reduction="none"'
+            )
+        del self._out[place]
+        self._held.append((part, values))
+        if len(self._held) >= self.gather_every or (self._left == 0 and not self._out):
+            self.flush()
+
+    def flush(self) -> None:
+        """Exchange the losses held back by `gather_every`; every rank does so before saving."""
+        if not self._held:
+            return
+        messages = self._gather(torch.cat([self._message(*item) for item in self._held]))
+        start = 0
+        for part, values in self._held:
+            end = start + _NUMBER + self._largest(part) * values[0].numel() * 4
+            self._deliver(part, values.shape[1:], [message[start:end] for message in messages])
+            start = end
+        self._held.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the selector's state, the same on every rank; one rank may save it for all."""
+        if self._held:
+            raise SelectionError(
+                f"the losses of {len(self._held)} batches are held back (gather_every="
+                f"{self.gather_every}): call flush() on every rank before saving"
+            )
+        return self.selector.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state; every rank loads it."""
+        self.selector.load_state_dict(state)
+        self._agreed = False
+        self._forget()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the next one."""
+        self.selector.set_epoch(epoch)
+
+    # ---- slices ------------------------------------------------------------------------------
+
+    def _slice(self, whole: npt.NDArray[np.int64]) -> Slice:
+        local = np.array_split(whole, self._n_ranks)[self._rank]
+        self._number += 1
+        if len(local) == 0:
+            return Slice(self._number, whole, whole[:1], padded=True)
+        return Slice(self._number, whole, local, padded=False)
+
+    def _largest(self, part: Slice) -> int:
+        """Return the rows of the largest slice: what every rank's message has room for."""
+        return -(-len(part.whole) // self._n_ranks)
+
+    def _find(self, index: npt.ArrayLike | None) -> int:
+        if index is None:
+            if len(self._out) == 1:
+                return 0
+            raise SelectionError(
+                "no slice is waiting for losses: draw one first (each is observed once)"
+                if not self._out
+                else f"{len(self._out)} slices are waiting for losses: say which one with index="
+            )
+        wanted = np.asarray(index)
+        for place, part in enumerate(self._out):
+            if np.array_equal(part.local, wanted):
+                return place
+        raise SelectionError(
+            f"the slice starting with samples {wanted.ravel()[:3].tolist()} is not waiting for losses "
+            f"on rank {self._rank}: pass the index as it was drawn here, in the same order"
+        )
+
+    def _forget(self) -> None:
+        self._out.clear()
+        self._held.clear()
+
+    # ---- exchange ----------------------------------------------------------------------------
+
+    def _join_ranks(self) -> None:
+        """Find the other ranks, once, and refuse those whose selector would draw other batches."""
+        if self._agreed:
+            return
+        if dist.is_available() and dist.is_initialized():
+            if self._group is None:
+                # Of its own, so that losses travel the same way whatever the gradients use.
+                self._group = dist.new_group(backend="gloo")
+            self._rank, self._n_ranks = dist.get_rank(), dist.get_world_size()
+            self._refuse_other_selectors()
+        elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise SelectionError(
+                "this is one of several processes (WORLD_SIZE is set) without a process group: call "
+                "torch.distributed.init_process_group() before the first batch"
+            )
+        self._agreed = True
+
+    def _refuse_other_selectors(self) -> None:
+        text = f"{self.gather_every} {self.selector.digest()}".encode()
+        digests = [bytes(item.tolist()) for item in self._gather(_bytes(text))]
+        other = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if other:
+            raise SelectionError(
+                f"rank {other[0]} holds another selector than rank 0: make it from the same data, "
+                "with the same seed and settings, on every rank, and load the same state"
+            )
+
+    def _message(self, part: Slice, values: Tensor) -> Tensor:
+        """Return the bytes that say a slice's losses: its number, then rows up to the largest slice."""
+        rows = torch.zeros(self._largest(part), *values.shape[1:])
+        if not part.padded:
+            rows[: len(values)] = values
+        return torch.cat(
+            [torch.tensor([part.number]).view(torch.uint8), rows.view(-1).view(torch.uint8)]
+        )
+
+    def _gather(self, message: Tensor) -> list[Tensor]:
+        if self._group is None:
+            return [message]
+        gathered = [torch.empty_like(message) for _ in range(self._n_ranks)]
+        dist.all_gather(gathered, message, group=self._group)
+        return gathered
+
+    def _deliver(self, part: Slice, tail: torch.Size, messages: list[Tensor]) -> None:
+        """Hand the losses of a whole batch, in its order, to the selector."""
+        numbers = [
+            int.from_bytes(bytes(message[:_NUMBER].tolist()), "little") for message in messages
+        ]
+        if len(set(numbers)) > 1:
+            raise SelectionError(
+                f"the ranks are not at the same batch (they are at {numbers}): every rank must observe "
+                "every batch, in the order drawn; nothing else may deal out the batches a second time "
+                "(Accelerate's prepare, a DistributedSampler) and loaders keep in_order=True"
+            )
+        slices = np.array_split(part.whole, self._n_ranks)
+        rows = [
+            message[_NUMBER:].clone().view(torch.float32).view(-1, *tail)[: len(share)]
+            for message, share in zip(messages, slices, strict=True)
+        ]
+        self.selector.observe(torch.cat(rows), part.whole)
+
+
+def _bytes(text: bytes) -> Tensor:
+    return torch.tensor(list(text), dtype=torch.uint8)

@@ -1,0 +1,222 @@
+"""The commands fit, predict and evaluate, as a user meets them."""
+
+import json
+import signal
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from tailbatch.cli import models
+from tailbatch.cli.app import app
+from tailbatch.errors import DataError, ModelError, TailbatchError
+from tailbatch.estimator import TailbatchClassifier
+
+FAST = ["--epochs", "3", "--warm-up", "1", "--lr", "0.01", "--batch-size", "16", "--device", "cpu"]
+
+
+def run(*arguments):
+    """Run a command; an error of ours is raised, as `main` gets it."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    if isinstance(result.exception, TailbatchError):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A CSV file with two numbers, a column of text and three labels."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"length": rng.random(80), "width": rng.random(80)})
+    frame["color"] = rng.choice(["red", "green", "blue"], 80)
+    frame["tag_long"] = (frame["length"] > 0.7).astype(int)
+    frame["tag_wide"] = (frame["width"] > 0.5).astype(int)
+    frame["tag_red"] = (frame["color"] == "red").astype(int)
+    path = tmp_path_factory.mktemp("data") / "flowers.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "flowers"
+    result = run("fit", table, "--labels", "tag_", "--out", folder, *FAST, "--thresholds", "tuned")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_fit_saves_a_model_and_says_what_is_next(table, tmp_path):
+    result = run("fit", table, "--labels", "tag_", "--out", tmp_path / "m", *FAST)
+    assert result.exit_code == 0
+    assert "Best epoch" in result.stdout
+    assert "validation Macro-AUC" in result.stdout
+    assert "Next: tailbatch predict" in result.stdout
+    assert "Epoch 3 of 3, loss " in result.stderr
+    assert "minority draws" in result.stderr
+    assert [path.name for path in (tmp_path / "m").iterdir()] == ["classifier.safetensors"]
+
+
+def test_the_command_equals_the_estimator(table, model):
+    frame = pd.read_csv(table)
+    X = np.column_stack(
+        [frame["length"], frame["width"]] + [frame["color"] == c for c in ("blue", "green", "red")]
+    )
+    Y = frame.filter(like="tag_").to_numpy()
+    classifier = TailbatchClassifier(
+        epochs=3, warm_up_epochs=1, lr=0.01, batch_size=16, random_state=0, thresholds="tuned"
+    ).fit(X, Y)
+    loaded = TailbatchClassifier.load(model)
+    assert loaded.feature_names_in_.tolist() == [
+        "length", "width", "color=blue", "color=green", "color=red",
+    ]  # fmt: skip
+    names = pd.DataFrame(X, columns=loaded.feature_names_in_)
+    assert np.array_equal(loaded.predict_proba(names), classifier.predict_proba(X))
+    assert np.array_equal(loaded.thresholds_, classifier.thresholds_)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_predictions_have_a_column_for_each_label(table, model, tmp_path, suffix):
+    out = tmp_path / f"predictions{suffix}"
+    result = run("predict", model, table, "--out", out)
+    assert "80 rows and 3 labels" in result.stdout
+    predictions = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
+    assert list(predictions.columns) == ["tag_long", "tag_wide", "tag_red"]
+    assert predictions.shape == (80, 3)
+    assert predictions.to_numpy().min() > 0
+    assert predictions.to_numpy().max() < 1
+    run("predict", model, table, "--out", out, "--kind", "labels")
+    labels = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
+    thresholds = TailbatchClassifier.load(model).thresholds_
+    assert np.array_equal(labels.to_numpy(), predictions.to_numpy() > thresholds)
+
+
+def test_a_table_needs_only_the_features_in_any_order(table, model, tmp_path):
+    run("predict", model, table, "--out", tmp_path / "a.csv")
+    frame = pd.read_csv(table)
+    # Only red and blue are left, so the colors alone no longer tell how they were encoded.
+    some = frame[frame["color"] != "green"]
+    some[["color", "width", "length"]].assign(id=range(len(some))).to_csv(
+        tmp_path / "new.csv", index=False
+    )
+    run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "b.csv")
+    expected = pd.read_csv(tmp_path / "a.csv")[(frame["color"] != "green").to_numpy()]
+    assert pd.read_csv(tmp_path / "b.csv").to_numpy() == pytest.approx(expected.to_numpy())
+
+
+def test_missing_features_and_values_are_named(table, model, tmp_path):
+    frame = pd.read_csv(table)
+    new = tmp_path / "new.csv"
+    frame.drop(columns="width").to_csv(new, index=False)
+    with pytest.raises(DataError, match="the feature 'width' of the training data is missing"):
+        run("predict", model, new, "--out", tmp_path / "p.csv")
+    frame.loc[4, "width"] = np.nan
+    frame.to_csv(new, index=False)
+    with pytest.raises(DataError, match=r"X has NaN in row 4, column 1 \('width'\)"):
+        run("predict", model, new, "--out", tmp_path / "p.csv")
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_evaluate_prints_every_metric(table, model):
+    text = run("evaluate", model, table)
+    assert "macro_auc" in text.stdout
+    assert "higher is better" in text.stdout
+    values = json.loads(run("evaluate", model, table, "--json").stdout)
+    assert values["macro_auc"] > 0.5
+    assert "minority_average_precision" in values
+
+
+def test_the_embedded_dataset_from_fit_to_evaluation(tmp_path):
+    folder = tmp_path / "model"
+    result = run("fit", "debtags", "--out", folder, "--epochs", "2", "--lr", "0.01")
+    assert result.exit_code == 0, result.output
+    result = run("predict", folder, "debtags", "--out", tmp_path / "p.csv", "--kind", "labels")
+    assert result.exit_code == 0, result.output
+    values = json.loads(run("evaluate", folder, "debtags", "--json").stdout)
+    assert values["macro_auc"] > 0.6
+
+
+def test_label_names_that_a_spreadsheet_would_run_are_disarmed(table, tmp_path):
+    data = tmp_path / "formula.csv"
+    pd.read_csv(table).rename(columns={"tag_long": "=HYPERLINK(1)"}).to_csv(data, index=False)
+    labels = "=HYPERLINK(1),tag_wide,tag_red"
+    run("fit", data, "--labels", labels, "--out", tmp_path / "m", *FAST)
+    run("predict", tmp_path / "m", data, "--out", tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text().startswith("'=HYPERLINK(1),tag_wide")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "dele"], "unknown model 'dele'; did you mean 'dela'"),
+        (["--strategy", "adptive"], "unknown strategy 'adptive'"),
+        (["--pressure", "lots"], "selection_pressure must be a number"),
+        (["--set", "latent=3"], "a nested setting begins with model__"),
+        (["--set", "model__latnt=3"], "has no hyperparameter 'latnt'"),
+        (["--set", "plan__patience=3"], "patience"),
+        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--thresholds", "high"], "thresholds must be"),
+        (["--resume"], "holds no unfinished training"),
+    ],
+)
+def test_mistakes_are_one_sentence(table, tmp_path, arguments, message):
+    with pytest.raises(TailbatchError, match=message):
+        run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *arguments)
+
+
+def test_a_trained_model_is_not_replaced_unasked(table, model, tmp_path):
+    with pytest.raises(ModelError, match="holds a trained model: choose another folder"):
+        run("fit", table, "--labels", "tag_", "--out", model, *FAST)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "classifier.safetensors").write_bytes((model / "classifier.safetensors").read_bytes())
+    (copy / "training.safetensors").write_bytes(b"an unfinished one")
+    with pytest.raises(ModelError, match="holds an unfinished training: add --resume"):
+        run("fit", table, "--labels", "tag_", "--out", copy, *FAST)
+    result = run("fit", table, "--labels", "tag_", "--out", copy, *FAST, "--overwrite")
+    assert result.exit_code == 0
+
+
+def test_folders_and_files_that_are_none(table, model, tmp_path):
+    with pytest.raises(ModelError, match="there is no classifier in"):
+        run("predict", tmp_path, table, "--out", tmp_path / "p.csv")
+    with pytest.raises(DataError, match=r"must end in \.csv or \.parquet"):
+        run("predict", model, table, "--out", tmp_path / "p.xlsx")
+    with pytest.raises(DataError, match="there is no file"):
+        run("evaluate", model, tmp_path / "nothing.csv")
+
+
+def test_nested_settings_reach_the_model(table, tmp_path):
+    settings = ["--set", "model__hidden=[7]", "--set", "plan__scheduler=ConstantLR"]
+    run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *settings, "--pressure", "8")
+    classifier = TailbatchClassifier.load(tmp_path)
+    assert classifier.model_.hyperparameters["hidden"] == (7,)
+    assert classifier.selection_pressure_ == 8
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monkeypatch):
+    folder = tmp_path / "m"
+    arguments = ["fit", table, "--labels", "tag_", "--out", folder, *FAST, "--thresholds", "tuned"]
+    monkeypatch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
+    shown = models._line
+
+    def line_and_ctrl_c(epoch, epochs):
+        if epoch.number == 2:
+            signal.raise_signal(signal.SIGINT)
+        return shown(epoch, epochs)
+
+    monkeypatch.setattr(models, "_line", line_and_ctrl_c)
+    stopped = run(*arguments)
+    monkeypatch.undo()
+    assert stopped.exit_code == 130
+    assert "stopped by SIGINT in epoch 3" in stopped.stderr
+    assert f"To go on: tailbatch fit {table}" in stopped.stderr
+    assert stopped.stderr.rstrip().endswith("--thresholds tuned --resume")
+    assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
+    with pytest.raises(TailbatchError, match=r"belongs to another training \(its lr is 0.01"):
+        run(*arguments, "--resume", "--lr", "0.1")
+    assert run(*arguments, "--resume").exit_code == 0
+    run("predict", folder, table, "--out", tmp_path / "resumed.csv")
+    run("predict", model, table, "--out", tmp_path / "whole.csv")
+    assert (tmp_path / "resumed.csv").read_text() == (tmp_path / "whole.csv").read_text()
