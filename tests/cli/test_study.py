@@ -1,0 +1,131 @@
+"""The commands compare, study, demo and report as a user meets them."""
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+
+from study_samples import Here, tiny_file
+from tailbatch.cli import main, study
+from tailbatch.results import ResultStore
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Return a function that runs the command line in an empty folder, and the runs in this process."""
+
+    @contextmanager
+    def engine(workers, ray):
+        yield Here, 1
+
+    monkeypatch.setattr(study, "_engine", engine)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+def quick(path, *more):
+    return (
+        "compare", path, "--strategies", "random,minority", "--folds", 2, "--epochs", 4,
+        "--batch-size", 16, "--lr", 0.01, "--store", "records", *more,
+    )  # fmt: skip
+
+
+def test_compare_runs_reports_and_goes_on(command, tmp_path):
+    path = tiny_file(tmp_path)
+    code, out, err = command(*quick(path))
+    assert code == 0, err
+    assert "4 runs, 1 at a time" in err
+    assert "minority" in out
+    assert "random on" in out  # the sentence
+    assert "Report: records/compare.html" in out
+    assert (tmp_path / "records" / "compare.html").stat().st_size < 2_000_000
+    assert len(ResultStore("records").frame("compare")) == 4
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "records" / "runs").iterdir()}
+    assert command(*quick(path))[0] == 0
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "records" / "runs").iterdir()} == before
+
+
+def test_report_exports_the_runs(command, tmp_path):
+    command(*quick(tiny_file(tmp_path)))
+    code, out, _ = command("report", "records", "--csv", "runs.csv", "--parquet", "runs.parquet")
+    assert code == 0
+    assert "Report: report.html" in out
+    assert len(pd.read_csv("runs.csv")) == len(pd.read_parquet("runs.parquet")) == 4
+
+
+def test_a_study_file_runs_with_labels_by_name(command, tmp_path):
+    rows = "".join(f"{i % 7 / 7},{int(i % 7 > 3)},{int(i % 3 == 0)}\n" for i in range(60))
+    (tmp_path / "mine.csv").write_text("x,a,b\n" + rows)
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\nn_folds = 2\nfolds = [0]\n'
+        'datasets = [{path = "mine.csv", labels = ["a", "b"]}]\n'
+        "[plan]\nepochs = 2\nbatch_size = 16\n[quick]\n[quick.plan]\nepochs = 1\n"
+    )
+    code, out, err = command("study", "run", "mine.toml", "--quick", "--store", "records")
+    assert code == 0, err
+    assert "Report: records/mine-quick.html" in out
+    assert set(ResultStore("records").frame()["plan_epochs"]) == {1}
+
+
+def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
+    good = tiny_file(tmp_path)
+    bad = tmp_path / "bad.npz"
+    bad.write_bytes(b"no archive")
+    code, _, err = command(*quick(good)[:1], bad, *quick(good)[1:])
+    assert code == 1
+    assert "4 runs failed:" in err
+    assert "bad mlp" in err
+    assert "and 3 more" in err
+
+
+def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("tailbatch.study.run_study", stop)
+    code, _, err = command(*quick(tiny_file(tmp_path)))
+    assert code == 130
+    assert "the same command goes on" in err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("study", "run", "tabel-2"), "did you mean table-2?"),
+        (("study", "run", "nothing.toml"), "nothing.toml cannot be read"),
+        (("compare", "sceen"), "did you mean scene?"),
+        (("compare", "debtags", "--models", "dlea"), "did you mean dela?"),
+        (("compare", "debtags", "--strategies", "randm"), "did you mean random?"),
+        (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
+        (("report", "nowhere"), "there is no store at nowhere"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence(command, arguments, message):
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_list_and_show_say_what_there_is(command):
+    code, out, _ = command("study", "list")
+    assert code == 0
+    assert "table-2" in out
+    assert "2,600" in out
+    code, out, _ = command("study", "show", "table-4", "--quick")
+    assert code == 0
+    assert "cal500" in out
+    assert "adaptive, chain" in out
+    assert "2 of 5" in out
