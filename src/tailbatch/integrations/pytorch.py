@@ -1,0 +1,172 @@
+"""Plain PyTorch: loaders that know which samples a batch holds, and that resume where they were.
+
+``DataLoader(dataset, batch_sampler=selector)`` is all that a loop without workers needs. What is here
+is for loaders that read ahead or out of order, and for saving in the middle of an epoch.
+"""
+
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tailbatch.errors import SelectionError
+from tailbatch.selection import Selector
+from tailbatch.training.distributed import DistributedSelector
+
+Item = TypeVar("Item")
+AnySelector: TypeAlias = Selector | DistributedSelector
+
+
+class IndexedDataset(Dataset[tuple[int, Item]]):
+    """A dataset whose items carry their index, so that a batch says whose losses are whose.
+
+    Needed where more than one batch can be under way: with workers, with ``in_order=False``, or with
+    anything that reads ahead. Hand the index of the batch to ``observe(losses, index)``.
+
+    Parameters
+    ----------
+    dataset
+        Any map-style dataset.
+
+    Examples
+    --------
+    >>> from torch.utils.data import TensorDataset
+    >>> dataset = IndexedDataset(TensorDataset(torch.tensor([10.0, 20.0])))
+    >>> dataset[1]
+    (1, (tensor(20.),))
+    """
+
+    def __init__(self, dataset: Dataset[Item]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.dataset))  # torch's Dataset declares no length
+
+    def __getitem__(self, index: int) -> tuple[int, Item]:
+        return int(index), self.dataset[index]
+
+
+class SelectiveLoader(DataLoader[Any]):
+    """A ``DataLoader`` over a selector's batches that checks its settings and can be saved.
+
+    Its state is the selector's: batches that workers have fetched and training has not seen are
+    pending there, so a state saved after any step resumes bit for bit, whatever the number of workers.
+
+    Parameters
+    ----------
+    dataset
+        Any map-style dataset; an `IndexedDataset` where batches are read ahead.
+    selector
+        Chooses the batches. Its ``max_lag`` must allow what the workers read ahead.
+    **options
+        As for ``DataLoader``, without ``batch_size``, ``shuffle``, ``sampler``, ``batch_sampler`` and
+        ``drop_last``, which the selector decides.
+
+    Examples
+    --------
+    >>> from torch.utils.data import TensorDataset
+    >>> from tailbatch.selection import UniformSelector
+    >>> dataset = IndexedDataset(TensorDataset(torch.arange(6.0)))
+    >>> loader = SelectiveLoader(dataset, UniformSelector(6, batch_size=4))
+    >>> [len(index) for index, _ in loader]
+    [4, 2]
+    """
+
+    def __init__(self, dataset: Dataset[Any], selector: AnySelector, **options: Any) -> None:
+        _check_selector(selector)
+        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+            if name in options:
+                raise SelectionError(
+                    f"{name} is decided by the selector: leave it out "
+                    "(shuffling or batching a second time would undo the selection)"
+                )
+        super().__init__(dataset, batch_sampler=cast(Any, selector), **options)
+        self.selector = selector
+        check_read_ahead(selector, self.num_workers * (self.prefetch_factor or 0), "num_workers=0")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the selector's state as tensors and plain values; on every rank alike."""
+        return saved_state(self.selector)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state; batches that were pending come first."""
+        self.selector.load_state_dict(state)
+
+
+class StatefulBatches:
+    """A selector as torchdata's ``StatefulDataLoader`` needs it: with the state kept elsewhere.
+
+    With workers that loader saves its sampler as it was when a batch was *sent out*, before the losses
+    of the batches in between were known, and drawing on from there would give other batches. So save
+    the selector's state beside the loader's; the pending batches in it make up the difference. Keep
+    the loader's ``snapshot_every_n_steps=1``: otherwise it draws batches again to throw them away.
+
+    Parameters
+    ----------
+    selector
+        Chooses the batches.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import UniformSelector
+    >>> batches = StatefulBatches(UniformSelector(6, batch_size=4))
+    >>> [len(index) for index in batches], batches.state_dict()
+    ([4, 2], {})
+    """
+
+    def __init__(self, selector: AnySelector) -> None:
+        _check_selector(selector)
+        self.selector = selector
+
+    def __len__(self) -> int:
+        return len(self.selector)
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
+        return iter(self.selector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the selector's state is saved beside the loader's."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Do nothing; without this method the loader would draw batches again only to skip them."""
+
+
+def saved_state(selector: AnySelector) -> dict[str, Any]:
+    """Return a selector's state as ``torch.load(weights_only=True)`` can read it: arrays as tensors.
+
+    On several ranks with ``gather_every`` above 1 every rank must call it, as the losses that are held
+    back are exchanged first.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import UniformSelector
+    >>> saved_state(UniformSelector(6, batch_size=4))["pending_sizes"]
+    tensor([], dtype=torch.int64)
+    """
+    if isinstance(selector, DistributedSelector):
+        selector.flush()
+    return {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in selector.state_dict().items()
+    }
+
+
+def check_read_ahead(selector: AnySelector, ahead: int, instead: str) -> None:
+    """Refuse a loader that draws more batches ahead of their losses than the selector allows."""
+    if ahead > selector.max_lag:
+        raise SelectionError(
+            f"{ahead} batches are drawn ahead of their losses here, and the selector has max_lag="
+            f"{selector.max_lag}: make it with max_lag={ahead}, or use {instead}"
+        )
+
+
+def _check_selector(selector: object) -> None:
+    if not isinstance(selector, Selector | DistributedSelector):
+        raise SelectionError(
+            f"batches must come from a selector, got a {type(selector).__name__}: give the selector "
+            "itself, or DistributedSelector(selector) on several processes"
+        )

@@ -1,0 +1,135 @@
+"""What the ranks of `test_distributed` do; in a module of its own, so that processes can import it."""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from integrations.ranks import kill_this_process
+from integrations.streams import losses, selector
+from tailbatch.data import load_dataset, split, stratified_split
+from tailbatch.errors import SelectionError
+from tailbatch.integrations.distributed import DistributedSelector
+from tailbatch.models import make_model
+from tailbatch.selection import make_selector
+from tailbatch.training import LabeledRows
+
+STRATEGIES = ["random", "balanced", "hard", "adaptive", "chain", "minority"]
+ODD = {"batch_size": 89}  # the last batch holds one sample, less than there are ranks
+
+
+def settings(strategy):
+    return {"epochs": 3} if strategy == "minority" else {}
+
+
+def by_label(index):
+    """Return losses (b, 3), of which the mean is the loss of the sample."""
+    return losses(index)[:, None] * np.array([[0.5, 1.0, 1.5]], dtype=np.float32)
+
+
+def tell(chosen, strategy, index):
+    chosen.observe(by_label(index) if strategy == "minority" else losses(index))
+
+
+def slices(strategy, gather_every=1, **options):
+    """Draw three epochs; return this rank's slices and their loss scales."""
+    chosen = DistributedSelector(
+        selector(strategy, **settings(strategy), **options), gather_every=gather_every
+    )
+    drawn = []
+    for _ in range(3):
+        for index in chosen:
+            drawn.append((index.tolist(), chosen.loss_scale(index)))
+            if gather_every == 1:
+                tell(chosen, strategy, index)
+            else:
+                chosen.observe(losses(index), index)
+    return drawn
+
+
+def all_streams(rank):
+    return {
+        **{strategy: slices(strategy) for strategy in STRATEGIES},
+        "odd": slices("adaptive", **ODD),
+        "gathered": slices("adaptive", gather_every=4, max_lag=3),
+    }
+
+
+def refused(function):
+    try:
+        function()
+    except SelectionError as error:
+        return str(error)
+    return "no error"
+
+
+def disagree(rank):
+    weights = np.ones(90)
+    weights[5] += rank
+    others = {
+        "seed": selector(seed=rank),
+        "data": selector(weights=weights),
+        "pressure": selector(selection_pressure=16 + rank),
+        "losses": selector(initial_losses=np.full(90, 1.0 + rank)),
+    }
+    messages = {
+        name: refused(lambda other=other: next(iter(DistributedSelector(other))))
+        for name, other in others.items()
+    }
+    apart = DistributedSelector(selector(max_lag=1))
+    batches = iter(apart)
+    first, second = next(batches), next(batches)
+    index = second if rank else first
+    messages["order"] = refused(lambda: apart.observe(losses(index), index))
+    return messages
+
+
+class StepModule(nn.Module):
+    """What DDP wraps: a model's training step as a forward pass."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        return self.model.step(x, y)
+
+
+def train_on_debtags(rank, name, n_steps):
+    data = load_dataset("debtags")
+    parts = split(data, stratified_split(data.Y, validation=0.2, test=0.2, seed=0))
+    rows = LabeledRows(parts.train)
+    model = make_model(name, parts.train, seed=0, dropout=0.0)
+    step = StepModule(model)
+    if torch.distributed.is_initialized():
+        step = DistributedDataParallel(step)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    chosen = DistributedSelector(
+        make_selector("adaptive", parts.train.Y, weights=1.0, batch_size=65, warm_up_epochs=0)
+    )
+    seen = []
+    for _, index in zip(range(n_steps), chosen, strict=False):
+        x, y = rows.fetch(index)
+        output = step(x, y)
+        optimizer.zero_grad()
+        (output.objective * chosen.loss_scale()).backward()
+        optimizer.step()
+        seen.append(output.sample_objective.mean().item() * chosen.loss_scale())
+        chosen.observe(output.sample_objective)
+    return seen
+
+
+def save_until_killed(rank, path, die_at):
+    chosen = DistributedSelector(selector())
+    if path.exists():
+        chosen.load_state_dict(torch.load(path, weights_only=False))
+    drawn = []
+    for _ in range(chosen.epoch, 3):
+        for index in chosen:
+            drawn.append(index.tolist())
+            chosen.observe(losses(index))
+            if die_at is not None and rank == 0 and len(drawn) == die_at - 2:
+                torch.save(chosen.state_dict(), path)
+            if rank == 1 and len(drawn) == die_at:
+                kill_this_process()
+    return drawn

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from integrations.distributed_work import (
+    all_streams,
+    disagree,
+    save_until_killed,
+    slices,
+    train_on_debtags,
+)
+from integrations.ranks import run_ranks
+from integrations.streams import losses, selector, stream
+from tailbatch.errors import SelectionError
+from tailbatch.integrations.distributed import DistributedSelector
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_ranks_together_draw_what_one_process_draws(n_ranks):
+    alone = all_streams(0)
+    ranks = run_ranks(all_streams, n_ranks)
+    for name, batches in alone.items():
+        for whole, *parts in zip(batches, *(rank[name] for rank in ranks), strict=True):
+            index = [sample for part, scale in parts if scale > 0 for sample in part]
+            assert index == whole[0], name
+            # DDP averages the ranks' means: scaled, that is the mean over the global batch.
+            mean = np.mean([scale * losses(part).mean() for part, scale in parts])
+            assert mean == pytest.approx(losses(whole[0]).mean())
+
+
+def test_one_process_draws_what_the_selector_draws():
+    assert [index for index, _ in slices("adaptive")] == stream(selector())
+
+
+def test_gathering_seldom_shows_up_as_lag():
+    chosen = DistributedSelector(selector(max_lag=3), gather_every=4)
+    for index in chosen:
+        chosen.observe(losses(index))
+    assert chosen.selector.diagnostics().lag == 3
+    assert chosen.state_dict()["pending"].size == 0, "the rest is gathered at the end of an epoch"
+    for index in chosen:
+        chosen.observe(losses(index))
+        break
+    with pytest.raises(SelectionError, match=r"held back \(gather_every=4\): call flush\(\)"):
+        chosen.state_dict()
+    chosen.flush()
+    assert chosen.state_dict()["pending"].size == 0
+
+
+# ---- ranks that disagree -------------------------------------------------------------------------
+
+
+def test_ranks_that_differ_are_told_on_every_rank():
+    for messages in run_ranks(disagree, 2):
+        order = messages.pop("order")
+        assert "not at the same batch (they are at [1, 2])" in order
+        assert "Accelerate's prepare, a DistributedSampler" in order
+        for name, message in messages.items():
+            assert "rank 1 holds another selector than rank 0" in message, name
+            assert "same seed and settings, on every rank" in message
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda: DistributedSelector(selector(), gather_every=3), r"selector with max_lag=2"),
+        (lambda: DistributedSelector(selector(), gather_every=0), r"at least 1, got 0"),
+        (lambda: DistributedSelector(range(3)), r"as make_selector returns it, got a range"),
+    ],
+)
+def test_misuse_says_what_to_change(misuse, message):
+    with pytest.raises(SelectionError, match=message):
+        misuse()
+
+
+def test_losses_must_fit_the_slice():
+    chosen = DistributedSelector(selector(max_lag=1))
+    with pytest.raises(SelectionError, match=r"no slice is waiting for losses: draw one first"):
+        chosen.observe([1.0])
+    batches = iter(chosen)
+    index = next(batches)
+    with pytest.raises(SelectionError, match=r'the 16 samples .* got 3; .* reduction="none"'):
+        chosen.observe([1.0, 2.0, 3.0])
+    with pytest.raises(SelectionError, match=r"pass the index as it was drawn here"):
+        chosen.observe(losses(index), index[::-1])
+    next(batches)
+    with pytest.raises(SelectionError, match=r"2 slices are waiting .* index="):
+        chosen.observe(losses(index))
+
+
+def test_a_process_without_its_group_is_told(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SelectionError, match=r"init_process_group\(\) before the first batch"):
+        next(iter(DistributedSelector(selector())))
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "clif"])
+def test_ddp_learns_what_one_process_learns(name):
+    alone = train_on_debtags(0, name, 8)
+    first, second = run_ranks(train_on_debtags, 2, name, 8)
+    assert np.mean([first, second], axis=0) == pytest.approx(alone, rel=1e-4)
+
+
+# ---- a rank dies ---------------------------------------------------------------------------------
+
+
+def test_a_group_that_lost_a_rank_continues_from_its_checkpoint(tmp_path):
+    path = tmp_path / "selector.pt"
+    whole = run_ranks(save_until_killed, 2, path, None)
+    survivor, killed = run_ranks(save_until_killed, 2, path, 9)
+    assert killed is None
+    assert isinstance(survivor, RuntimeError), "gloo notices that the other rank is gone"
+    for before, after in zip(whole, run_ranks(save_until_killed, 2, path, None), strict=True):
+        assert before[7:] == after
