@@ -40,12 +40,12 @@ def label_frequencies(facts: Description) -> Figure:
     axes.set_ylabel("rows with the label")
     axes.set_xlim(0.3, facts.n_labels + 0.7)
     axes.set_title(
-        f"{_plain(facts.name)}: {facts.n_samples:,} rows, {facts.n_labels:,} labels, "
+        f"{plain_text(facts.name)}: {facts.n_samples:,} rows, {facts.n_labels:,} labels, "
         f"MeanIR {facts.mean_imbalance_ratio:.2f}",
         loc="left",
     )
     if facts.n_labels <= 30:
-        names = [_plain(label.name) for label in facts.labels]
+        names = [plain_text(label.name) for label in facts.labels]
         axes.set_xticks(range(1, facts.n_labels + 1), names, rotation=60, ha="right", fontsize=8)
     else:
         axes.set_xlabel("label, commonest first")
@@ -64,7 +64,7 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(temporary, metadata=metadata)
 
 
-def _plain(name: str, longest: int = 28) -> str:
+def plain_text(name: str, longest: int = 28) -> str:
     """Return a name that is drawn as it is: a dollar sign would start a formula."""
     shown = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"

@@ -1,0 +1,189 @@
+"""Tables behind the curves: convergence, validation, selection pressure, batch size, sample losses."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tailbatch.report.evidence import Evidence
+from tailbatch.report.tables import CELL, baseline_arm, paired, primary
+
+FloatArray = npt.NDArray[np.float64]
+
+#: What a curve may show against epoch, batch or second, and its title.
+MEASURES = {
+    "training_bce": "Training loss (BCE)",
+    "training_objective": "Training objective",
+    "validation_macro_auc": "Validation Macro-AUC",
+    "validation_macro_f": "Validation Macro-F",
+    "minority_share": "Minority share of the draws",
+}
+_ARM = [*CELL, "arm"]
+_SPEED = [
+    "lowest_loss",
+    "lowest_epoch",
+    "seconds_to_target",
+    "time_change",
+    "peak_auc",
+    "peak_epoch",
+]
+
+
+def mean_curves(evidence: Evidence) -> pd.DataFrame:
+    """Return one row a cell, arm and epoch: means over the paired runs (Figures 3 and 4).
+
+    An epoch that some run of the arm did not reach is left out, so that every point of a line is the
+    mean over the same runs.
+    """
+    shown = [name for name in ("steps", "seconds", *MEASURES) if name in evidence.curves]
+    if evidence.curves.empty:
+        return pd.DataFrame(columns=[*_ARM, "number", *shown])
+    rows = evidence.curves.merge(paired(evidence.runs)[[*_ARM, "digest"]], on="digest")
+    grouped = rows.groupby([*_ARM, "number"], sort=False)
+    means = grouped[shown].mean().assign(runs=grouped.size()).reset_index()
+    most = means.groupby(_ARM)["runs"].transform("max")
+    return means[means["runs"] == most].drop(columns="runs").reset_index(drop=True)
+
+
+def convergence(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return how fast each arm learns, from `mean_curves` (the numbers of Figures 3 and 4).
+
+    ``lowest_loss`` is the lowest training loss and ``lowest_epoch`` its epoch; ``seconds_to_target`` is
+    when the arm reaches the baseline's lowest, and ``time_change`` that time against the baseline's
+    own in percent: negative is faster, missing where the arm never gets there. ``peak_auc`` is the
+    highest validation Macro-AUC; ``volatility`` how unsteady the batch objectives are.
+    """
+    columns = ["number", "seconds", "training_bce", "validation_macro_auc"]
+    values = curves.reindex(columns=columns).to_numpy(dtype=np.float64)
+    places = curves.groupby(_ARM, sort=False).indices
+    base = baseline_arm(curves["arm"]) if len(curves) else ""
+    rows = []
+    for data, learner, arm in places:
+        line = values[places[data, learner, arm]]
+        plain = places.get((data, learner, base))
+        target = _extreme(values[plain], 2, np.nanargmin) if plain is not None else None
+        rows.append((data, learner, arm, *_speed(line, target)))
+    table = pd.DataFrame(rows, columns=[*_ARM, *_SPEED])
+    if "volatility" not in runs:
+        return table
+    return table.merge(runs.groupby(_ARM)["volatility"].mean().reset_index(), on=_ARM, how="left")
+
+
+def _speed(line: FloatArray, target: FloatArray | None) -> tuple[float, ...]:
+    """Return the columns `_SPEED` of one arm; `target` is the baseline's row of its lowest loss."""
+    nothing = np.full(4, np.nan)
+    lowest, peak = _extreme(line, 2, np.nanargmin), _extreme(line, 3, np.nanargmax)
+    lowest, peak = (nothing if row is None else row for row in (lowest, peak))
+    reached = line[line[:, 2] <= target[2], 1] if target is not None else line[:0, 1]
+    seconds = reached[0] if len(reached) else np.nan
+    change = 100 * (seconds / target[1] - 1) if target is not None and target[1] else np.nan
+    return lowest[2], lowest[0], seconds, change, peak[3], peak[0]
+
+
+def _extreme(
+    line: FloatArray, column: int, which: Callable[[FloatArray], np.intp]
+) -> FloatArray | None:
+    known = line[~np.isnan(line[:, column])]
+    return known[which(known[:, column])] if len(known) else None
+
+
+def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
+    """Return each metric and the last training loss by selection pressure (Figure 7).
+
+    A strategy is there for every cell where it ran with three or more constant pressures. They and the
+    baseline, whose pressure is missing, are averaged over the folds and seeds that all of them have.
+    """
+    shown = [*metrics, "training_bce"]
+    keys = [*CELL, "strategy"]
+    if evidence.runs.empty:
+        return pd.DataFrame(columns=[*keys, "pressure", *shown])
+    runs = evidence.runs.merge(_last_losses(evidence.curves), on="digest", how="left")
+    base = baseline_arm(runs["arm"])
+    # An annealed pressure ("64:1") has no place on the axis.
+    runs["pressure"] = pd.to_numeric(runs["selection_pressure"], errors="coerce")
+    tried = runs[runs["pressure"].notna() & (runs["strategy"] != base)]
+    tried = tried[tried.groupby(keys)["pressure"].transform("nunique") >= 3]
+    plain = runs[runs["arm"] == base].drop(columns="strategy").assign(pressure=0.0)
+    both = pd.concat([tried, plain.merge(tried[keys].drop_duplicates(), on=CELL)])
+    wanted = both.groupby(keys)["pressure"].transform("nunique")
+    here = both.groupby([*keys, "fold", "seed"])["pressure"].transform("nunique")
+    means = both[here == wanted].groupby([*keys, "pressure"])[shown].mean().reset_index()
+    return means.replace({"pressure": {0.0: np.nan}})
+
+
+def _last_losses(curves: pd.DataFrame) -> pd.DataFrame:
+    if "training_bce" not in curves:
+        return pd.DataFrame({"digest": [], "training_bce": []}, dtype=object)
+    known = curves.dropna(subset="training_bce")
+    last = known.groupby("digest", observed=True)["training_bce"].last().reset_index()
+    return last.astype({"digest": object})
+
+
+def batch_size_panel(runs: pd.DataFrame, metric: str = "macro_auc") -> pd.DataFrame:
+    """Return a metric's mean by dataset, model, strategy and batch size (Figure 8).
+
+    Only where a dataset and model ran with several batch sizes, all else of the setting being equal.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"dataset": "scene", "data": ["scene, 128", "scene, 256"],
+    ...     "learner": "dela", "strategy": "random", "arm": "random", "fold": 0, "seed": 0,
+    ...     "plan_batch_size": [128, 256], "macro_auc": [0.9, 0.8]})
+    >>> batch_size_panel(runs)[["plan_batch_size", "macro_auc"]].values.tolist()
+    [[128.0, 0.9], [256.0, 0.8]]
+    """
+    keys = ["dataset", "learner", "arm", "plan_batch_size"]
+    if "plan_batch_size" not in runs or metric not in runs:
+        return pd.DataFrame(columns=[*keys, metric])
+    means = paired(primary(runs)).groupby(keys, sort=False)[metric].mean().reset_index()
+    several = means.groupby(["dataset", "learner"])["plan_batch_size"].transform("nunique") > 1
+    return means[several].sort_values(keys, ignore_index=True)
+
+
+def sample_losses(evidence: Evidence) -> pd.DataFrame:
+    """Return quantiles of the samples' losses by epoch and number of minority labels (Figures 1, 5).
+
+    Each quantile is the mean of the paired runs' own quantiles.
+    """
+    keys = [*_ARM, "epoch", "minority_labels"]
+    if evidence.losses.empty:
+        return pd.DataFrame(columns=[*keys, "samples", "q05", "q25", "q50", "q75", "q95"])
+    runs = paired(primary(evidence.runs))[[*_ARM, "digest"]]
+    rows = evidence.losses.merge(runs, on="digest").drop(columns="digest")
+    return rows.groupby(keys, sort=False).mean().reset_index()
+
+
+def loss_agreement(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return Pearson's correlation of a sample's BCE and its own loss, by model and arm (Figure 6)."""
+    keys = ["learner", "arm"]
+    if "loss_correlation" not in runs:
+        return pd.DataFrame(columns=[*keys, "runs", "loss_correlation"])
+    known = primary(runs).dropna(subset="loss_correlation").groupby(keys)["loss_correlation"]
+    return known.agg(runs="size", loss_correlation="mean").reset_index()
+
+
+def thinned(rows: FloatArray, points: int = 40) -> FloatArray:
+    """Return no more than `points` rows, evenly spaced, the first and last among them.
+
+    Examples
+    --------
+    >>> thinned(np.arange(1, 101), points=4).tolist()
+    [1, 34, 67, 100]
+    """
+    places = np.linspace(0, len(rows) - 1, min(points, len(rows))).round().astype(int)
+    return np.asarray(rows[places])
+
+
+def short(value: float, digits: int = 4) -> float | int | None:
+    """Return a number with few significant digits, as a page carries it; None where it is missing.
+
+    Examples
+    --------
+    >>> short(0.123456), short(1200.0), short(float("nan"))
+    (0.1235, 1200, None)
+    """
+    if not np.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded

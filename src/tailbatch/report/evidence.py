@@ -1,0 +1,343 @@
+"""The records of a store as plain frames: runs, epochs, labels and sample losses.
+
+Everything a report says is a function of these frames, so records that lie elsewhere, for instance
+as the lines of one file, make the same report.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tailbatch.results import ResultStore, RunRecord, RunSpec
+
+Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
+
+#: Columns that tell compared runs apart from each other; all other columns of a spec are the setting.
+ARM = ("strategy", "selection_pressure", "strategy_options", "plan_selection_loss")
+#: Columns of a plan that change what is written down, and nothing about the training.
+_NOTES = ("plan_sample_loss_epochs", "plan_training_loss_every")
+_PRESSURE = "16"  # the paper's middle value: the primary comparison fixes it
+
+# What the report draws of an epoch; all of it, for 1,625 runs, would not fit into memory.
+_EPOCH = (
+    "number",
+    "steps",
+    "seconds",
+    "training_bce",
+    "training_objective",
+    "minority_share",
+    "distinct_share",
+)
+_VALIDATION = ("macro_auc", "macro_f")
+_LABEL = ("positives", "minority", "average_precision", "f", "exposure")
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a report is made from.
+
+    Attributes
+    ----------
+    runs
+        One row a run, as `RunRecord.row` gives it, and the names a reader sees (see `named`):
+        ``data``, ``learner`` and ``arm``.
+    curves
+        One row a run and epoch: ``digest``, ``number``, ``steps``, ``seconds``, losses, validation
+        metrics and shares.
+    labels
+        One row a run and label: ``digest``, ``label``, ``positives``, ``minority``,
+        ``average_precision``, ``f``, ``exposure``.
+    losses
+        One row a run, epoch and number of minority labels: quantiles of the samples' losses.
+    absent
+        One row a run that is wanted and not there: the spec's fields, ``digest``, and ``reason``,
+        which is empty where nobody has tried it yet.
+    datasets
+        One row a dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
+    """
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    labels: pd.DataFrame
+    losses: pd.DataFrame
+    absent: pd.DataFrame = field(default_factory=pd.DataFrame)
+    datasets: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def read_store(store: ResultStore, *, study: str | None = None) -> Evidence:
+    """Read a store, or the runs of one study in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> len(read_store(ResultStore(tempfile.mkdtemp())).runs)
+    0
+    """
+    evidence = gather(store.records(study), store.arrays)
+    plans = store.studies() if study is None else (store.study(study),)
+    wanted = {spec.digest: spec for plan in plans for spec in plan.specs}
+    failed = {failure.spec.digest: failure for failure in store.failures()}
+    if study is None:
+        wanted |= {digest: failure.spec for digest, failure in failed.items()}
+    done = set(evidence.runs.get("digest", ()))
+    absent = pd.DataFrame(
+        _spec_row(spec) | {"reason": printable(failed[digest].message) if digest in failed else ""}
+        for digest, spec in wanted.items()
+        if digest not in done
+    )
+    if len(absent):
+        # Named together, so that a missing run has the name its record would have had.
+        both = named(pd.concat([evidence.runs, absent], ignore_index=True))
+        runs, absent = both[both["reason"].isna()], both[both["reason"].notna()]
+        evidence = replace(evidence, runs=runs.drop(columns="reason"))
+    facts = [
+        {"dataset": printable(each.name), "preparation": name, "digest": each.digest, **values}
+        for each in store.datasets().values()
+        for name, values in each.facts.items()
+    ]
+    return replace(evidence, absent=absent, datasets=pd.DataFrame(facts))
+
+
+def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Evidence:
+    """Read records once, each as it comes, and keep what a report needs of them.
+
+    Parameters
+    ----------
+    records
+        For instance ``ResultStore(path).records()``.
+    arrays
+        Gives the arrays kept with a run, for instance ``ResultStore(path).arrays``.
+
+    Examples
+    --------
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12", strategy="random")
+    >>> record = RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, best_epoch=1,
+    ...                    history=({"number": 1, "steps": 8, "seconds": 0.1},), warm_up_digest="c")
+    >>> evidence = gather([record])
+    >>> evidence.runs[["data", "learner", "arm", "macro_f"]].values.tolist()
+    [['debtags', 'mlp', 'random', 0.5]]
+    >>> len(evidence.curves)
+    1
+    """
+    rows, losses = [], []
+    epochs = _Columns((*_EPOCH, *(f"validation_{name}" for name in _VALIDATION)))
+    labels = _Columns(("label", *_LABEL))
+    for record in records:
+        digest = record.spec.digest
+        kept = arrays(record.spec) if arrays else {}
+        versions = json.dumps(dict(record.versions), sort_keys=True)
+        rows.append(_shown(record.row()) | {"versions": versions} | _array_facts(record, kept))
+        epochs.extend(digest, _epochs(record.history))
+        labels.extend(digest, _labels(record.labels))
+        losses += [{"digest": digest, **row} for row in loss_quantiles(kept)]
+    return Evidence(
+        runs=named(pd.DataFrame(rows))
+        if rows
+        else pd.DataFrame(columns=["data", "learner", "arm"]),
+        curves=epochs.frame(),
+        labels=labels.frame(),
+        losses=pd.DataFrame(losses),
+    )
+
+
+class _Columns:
+    """Rows kept as one array a run and column: 160,000 dictionaries would take a gigabyte."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+        self._digests: list[str] = []
+        self._lengths: list[int] = []
+
+    def extend(self, digest: str, columns: Mapping[str, list[Any]]) -> None:
+        for name, kept in self._columns.items():
+            kind = object if name == "label" else np.float64  # which turns None into nan
+            kept.append(np.array(columns[name], dtype=kind))
+        self._digests.append(digest)
+        self._lengths.append(len(kept[-1]))
+
+    def frame(self) -> pd.DataFrame:
+        digest = pd.Categorical(np.repeat(self._digests, self._lengths))
+        columns = {
+            name: np.concatenate(kept or [np.empty(0)]) for name, kept in self._columns.items()
+        }
+        return pd.DataFrame({"digest": digest, **columns})
+
+
+def _epochs(history: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    scores = [epoch.get("validation") or {} for epoch in history]
+    return {
+        **{name: [epoch.get(name) for epoch in history] for name in _EPOCH},
+        **{f"validation_{name}": [each.get(name) for each in scores] for name in _VALIDATION},
+    }
+
+
+def _labels(labels: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = [printable(str(label["name"])) for label in labels]
+    return {"label": names, **{name: [label.get(name) for label in labels] for name in _LABEL}}
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: printable(value) if isinstance(value, str) else value for name, value in row.items()
+    }
+
+
+def _spec_row(spec: RunSpec) -> dict[str, Any]:
+    """Return the row of a run that left no record."""
+    empty = RunRecord(
+        spec=spec, validation={}, test={}, history=(), best_epoch=0, warm_up_digest=""
+    )
+    return _shown(empty.row())
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with control and direction-changing characters made visible.
+
+    Names come from files of strangers; a terminal or a page must not obey them.
+
+    Examples
+    --------
+    >>> printable("be\x1b[31mep")
+    'be�[31mep'
+    """
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return how unsteady the batch objectives are, and how the two losses of a sample agree.
+
+    The volatility is the mean absolute step between neighboring batches after the warm-up, over
+    their mean. The correlation is Pearson's, over the training samples at the last kept epoch.
+    """
+    facts = _correlation(arrays)
+    objectives = arrays.get("batch_objectives")
+    if objectives is not None and record.history:
+        warm_up = min(record.spec.plan.warm_up_epochs, len(record.history) - 1)
+        first = record.history[warm_up - 1]["steps"] if warm_up else 0
+        rest = np.asarray(objectives, dtype=np.float64)[first:]
+        if len(rest) > 1 and rest.mean() != 0:
+            facts["volatility"] = float(np.abs(np.diff(rest)).mean() / abs(rest.mean()))
+    return facts
+
+
+def _correlation(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    for name in sorted(arrays, reverse=True):
+        own = arrays.get(name.replace("sample_losses_", "sample_objectives_"))
+        if name.startswith("sample_losses_") and own is not None:
+            bce = np.asarray(arrays[name], dtype=np.float64)
+            if bce.std() > 0 and own.std() > 0:
+                return {"loss_correlation": float(np.corrcoef(bce, own)[0, 1])}
+    return {}
+
+
+def loss_quantiles(arrays: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
+    """Return quantiles of the samples' losses by epoch and number of minority labels (Figures 1, 5).
+
+    Reads ``sample_losses_<epoch>`` and ``minority_counts``; three and more minority labels are one
+    group, because few samples have them.
+
+    Examples
+    --------
+    >>> kept = {"sample_losses_30": np.array([0.1, 0.3, 0.9]), "minority_counts": np.array([0, 0, 1])}
+    >>> [(row["epoch"], row["minority_labels"], row["q50"]) for row in loss_quantiles(kept)]
+    [(30, 0, 0.2), (30, 1, 0.9)]
+    """
+    counts = arrays.get("minority_counts")
+    if counts is None:
+        return []
+    group = np.minimum(counts, 3)
+    rows = []
+    for name in sorted(arrays):
+        if not re.fullmatch(r"sample_losses_\d+", name):
+            continue
+        for count in np.unique(group):
+            losses = arrays[name][group == count]
+            quantiles = np.quantile(losses, (0.05, 0.25, 0.5, 0.75, 0.95)).round(6).tolist()
+            rows.append(
+                {
+                    "epoch": int(name.rpartition("_")[2]),
+                    "minority_labels": int(count),
+                    "samples": len(losses),
+                    **dict(zip(("q05", "q25", "q50", "q75", "q95"), quantiles, strict=True)),
+                }
+            )
+    return rows
+
+
+def named(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the names a reader sees, each no longer than it must be.
+
+    ``data`` is the dataset and whatever else of the setting varies in the store, ``learner`` the
+    model and its hyperparameters where they vary, ``arm`` the strategy. A strategy that ran with
+    several pressures or options keeps its bare name for one arm, the primary one: the pressure 16
+    where it is there, else the one with the most runs; the others say how they differ.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"dataset": ["scene"] * 3, "model": ["mlp"] * 3,
+    ...                      "strategy": ["random", "adaptive", "adaptive"],
+    ...                      "selection_pressure": ["", "16", "64"]})
+    >>> named(runs)["arm"].tolist()
+    ['random', 'adaptive', 'adaptive 64']
+    """
+    setting = [
+        column
+        for column in runs
+        if (column.startswith("plan_") or column in ("preparation", "n_folds"))
+        and column not in (*ARM, *_NOTES)
+        and runs[column].astype(str).nunique() > 1
+    ]
+    data = runs["dataset"].astype(str)
+    if "dataset_digest" in runs:
+        several = runs.groupby("dataset")["dataset_digest"].transform("nunique") > 1
+        data = data.where(~several, data + " " + runs["dataset_digest"].astype(str).str[:6])
+    for column in setting:
+        data = data + ", " + column.removeprefix("plan_").replace("_", " ") + " "
+        data = data + runs[column].astype(str)
+    return runs.assign(data=data, learner=_learners(runs), arm=_arms(runs))
+
+
+def _learners(runs: pd.DataFrame) -> pd.Series:
+    names = runs["model"].astype(str)
+    if "hyperparameters" not in runs:
+        return names
+    several = runs.groupby("model")["hyperparameters"].transform("nunique") > 1
+    return names.where(~several, names + " " + runs["hyperparameters"].astype(str))
+
+
+def _arms(runs: pd.DataFrame) -> pd.Series:
+    parts = pd.DataFrame(
+        {
+            "strategy": runs["strategy"].astype(str),
+            "pressure": runs["selection_pressure"].astype(str),
+            "options": runs.get("strategy_options", pd.Series("{}", runs.index)).astype(str),
+            "loss": runs.get("plan_selection_loss", pd.Series("bce", runs.index)).astype(str),
+        }
+    )
+    names: dict[tuple[str, ...], str] = {}
+    for strategy, group in parts.groupby("strategy"):
+        counts = group.value_counts()
+        primary = min(counts.index, key=lambda key: (*_oddity(key), -counts[key]))
+        for key in counts.index:
+            names[key] = str(strategy) + _difference(key, primary)
+    return pd.Series([names[tuple(row)] for row in parts.values], runs.index, dtype=object)
+
+
+def _oddity(key: tuple[str, ...]) -> tuple[bool, bool, bool]:
+    """Return how far an arm is from the paper's primary setting, to find the primary one."""
+    _, pressure, options, loss = key
+    return options != "{}", loss != "bce", pressure != _PRESSURE
+
+
+def _difference(key: tuple[str, ...], primary: tuple[str, ...]) -> str:
+    _, pressure, options, loss = key
+    text = f" {pressure}" if pressure != primary[1] else ""
+    text += f" {options}" if options != primary[2] else ""
+    return text + (f" on {loss} loss" if loss != primary[3] else "")

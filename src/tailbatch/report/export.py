@@ -1,0 +1,198 @@
+"""Tables as CSV, LaTeX and Markdown files, with every name in them made harmless."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tailbatch.files import replacing
+
+#: What stands in a table where there is no value.
+MISSING = "\N{EN DASH}"
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "→": r"$\rightarrow$",
+}
+
+
+def write_table(
+    table: pd.DataFrame,
+    folder: Path,
+    name: str,
+    *,
+    caption: str,
+    reading: pd.DataFrame | None = None,
+    bold: pd.DataFrame | None = None,
+) -> None:
+    """Write ``name.csv``, ``name.tex`` and ``name.md`` into a folder.
+
+    Parameters
+    ----------
+    table
+        What the CSV file holds, with every digit.
+    reading
+        What the other two hold, to four digits; None: the same table.
+    bold
+        Which cells of it are the best ones.
+    """
+    shown = table if reading is None else reading
+    texts = {
+        ".csv": csv_text(table),
+        ".tex": latex_text(shown, caption, bold),
+        ".md": markdown_text(shown, caption, bold),
+    }
+    for suffix, text in texts.items():
+        write_text(text, folder / f"{name}{suffix}")
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    r"""Return a table as CSV; text that a spreadsheet would run as a formula gets an apostrophe.
+
+    Examples
+    --------
+    >>> csv_text(pd.DataFrame({"label": ["=HYPERLINK(1)", "a,b"], "gain": [-0.5, None]}))
+    'label,gain\n\'=HYPERLINK(1),-0.5\n"a,b",\n'
+    """
+    harmless = table.rename(columns=_no_formula)
+    for column in harmless:
+        harmless[column] = [_no_formula(value) for value in harmless[column]]
+    text: str = harmless.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def _no_formula(value: object) -> object:
+    dangerous = isinstance(value, str) and value.lstrip()[:1] in {"=", "+", "-", "@"}
+    return f"'{value}" if dangerous else value
+
+
+def latex_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:
+    r"""Return a table as LaTeX for the package booktabs.
+
+    Examples
+    --------
+    >>> print(latex_text(pd.DataFrame({"dataset": ["a_b"], "gain": [0.5]}), "Gains, 95% intervals"))
+    \begin{table}
+    \centering
+    \caption{Gains, 95\% intervals}
+    \begin{tabular}{lr}
+    \toprule
+    dataset & gain \\
+    \midrule
+    a\_b & 0.5000 \\
+    \bottomrule
+    \end{tabular}
+    \end{table}
+    <BLANKLINE>
+    """
+    header, rows = _cells(table, bold, latex_escaped, lambda text: rf"\textbf{{{text}}}")
+    kinds = "".join("r" if is_number(table[name]) else "l" for name in table)
+    opening = [r"\begin{table}", r"\centering", rf"\caption{{{latex_escaped(caption)}}}"]
+    opening += [
+        rf"\begin{{tabular}}{{{kinds}}}",
+        r"\toprule",
+        " & ".join(header) + r" \\",
+        r"\midrule",
+    ]
+    lines = [" & ".join(row) + r" \\" for row in rows]
+    return "\n".join([*opening, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def latex_escaped(text: str) -> str:
+    r"""Return text that LaTeX prints as it is.
+
+    Examples
+    --------
+    >>> latex_escaped("50% of $x_1$")
+    '50\\% of \\$x\\_1\\$'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def markdown_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:
+    r"""Return a table as Markdown.
+
+    Examples
+    --------
+    >>> print(markdown_text(pd.DataFrame({"dataset": ["a|b"], "gain": [0.5]}), "Gains"))
+    Gains
+    <BLANKLINE>
+    | dataset | gain |
+    |---|---:|
+    | a\|b | 0.5000 |
+    <BLANKLINE>
+    """
+    header, rows = _cells(table, bold, markdown_escaped, lambda text: f"**{text}**")
+    rule = ["---:" if is_number(table[name]) else "---" for name in table]
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(rule) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([markdown_escaped(caption), "", *lines, ""])
+
+
+def markdown_escaped(text: str) -> str:
+    r"""Return text that Markdown prints as it is, HTML in it included.
+
+    Examples
+    --------
+    >>> markdown_escaped("<b> | *x*")
+    '&lt;b> \\| \\*x\\*'
+    """
+    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _cells(
+    table: pd.DataFrame,
+    bold: pd.DataFrame | None,
+    escaped: Callable[[str], str],
+    strong: Callable[[str], str],
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows as escaped text, the bold cells marked."""
+    header = [escaped(str(name).replace("_", " ")) for name in table]
+    texts = [[escaped(cell_text(value)) for value in row] for row in table.itertuples(index=False)]
+    if bold is not None:
+        texts = [
+            [strong(text) if marked else text for text, marked in zip(row, marks, strict=True)]
+            for row, marks in zip(texts, bold.to_numpy(dtype=bool), strict=True)
+        ]
+    return header, texts
+
+
+def cell_text(value: object, digits: int = 4) -> str:
+    """Return a value as people read it in a table.
+
+    Examples
+    --------
+    >>> [cell_text(value) for value in (0.12345, 12, True, None, float("nan"), "scene")]
+    ['0.1235', '12', 'yes', '\N{EN DASH}', '\N{EN DASH}', 'scene']
+    """
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float | np.floating):
+        return f"{value:.{digits}f}" if np.isfinite(value) else MISSING
+    return MISSING if value is None or value is pd.NA else str(value)
+
+
+def is_number(column: pd.Series) -> bool:
+    """Return whether a column is set to the right."""
+    kinds = pd.api.types
+    return bool(kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column))

@@ -1,0 +1,56 @@
+"""Tables about single labels: whether a strategy helps the rare ones, and how often it shows them."""
+
+import numpy as np
+import pandas as pd
+
+from tailbatch.report.evidence import Evidence
+from tailbatch.report.tables import CELL, baseline_arm, paired, primary
+
+_KEY = [*CELL, "label"]
+
+
+def label_facts(evidence: Evidence) -> pd.DataFrame:
+    """Return one row a cell, arm and label: means over the paired runs, and gains on the baseline.
+
+    Columns ``positives`` (in the training rows, mean over folds), ``minority`` (in most folds),
+    ``average_precision``, ``exposure`` (how often its samples are drawn, against their share), and
+    ``gain``: the arm's average precision minus the baseline's, missing for the baseline itself.
+    """
+    columns = [*CELL, "arm", "label", "positives", "minority", "average_precision", "exposure"]
+    if evidence.labels.empty:
+        return pd.DataFrame(columns=[*columns, "gain"])
+    runs = paired(primary(evidence.runs))
+    rows = evidence.labels.merge(runs[[*CELL, "arm", "digest"]], on="digest")
+    numbers = ["positives", "minority", "average_precision", "exposure"]
+    means = rows.groupby([*CELL, "arm", "label"], sort=False)[numbers].mean().reset_index()
+    means["minority"] = means["minority"] >= 0.5
+    base = baseline_arm(runs["arm"])
+    before = means.loc[means["arm"] == base, [*_KEY, "average_precision"]]
+    means = means.merge(before, on=_KEY, how="left", suffixes=("", "_before"))
+    gain = means["average_precision"] - means.pop("average_precision_before")
+    return means.assign(gain=gain.where(means["arm"] != base))
+
+
+def minority_gains(facts: pd.DataFrame) -> pd.DataFrame:
+    """Return, from `label_facts`, each arm's mean gain over minority and over other labels.
+
+    ``improved`` is the share of labels whose average precision rises; a label with no positives in the
+    test rows of any fold has no value and is not counted.
+
+    Examples
+    --------
+    >>> facts = pd.DataFrame({"arm": "adaptive", "minority": [True, True, False],
+    ...                       "gain": [0.2, 0.1, -0.1], "exposure": [3.0, 2.0, 0.9]})
+    >>> minority_gains(facts)[["kind", "labels", "gain", "improved"]].round(2).values.tolist()
+    [['minority labels', 2, 0.15, 1.0], ['other labels', 1, -0.1, 0.0]]
+    """
+    rows = []
+    for (arm, minority), group in facts.groupby(["arm", "minority"], sort=False):
+        gains = group["gain"].dropna()
+        row = {"arm": arm, "kind": "minority labels" if minority else "other labels"}
+        row |= {"labels": len(group), "exposure": group["exposure"].mean()}
+        if len(gains):
+            row |= {"labels": len(gains), "gain": gains.mean(), "improved": (gains > 0).mean()}
+        rows.append(row)
+    columns = ["arm", "kind", "labels", "gain", "improved", "exposure"]
+    return pd.DataFrame(rows, columns=columns).replace({None: np.nan})

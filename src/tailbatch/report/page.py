@@ -1,0 +1,125 @@
+"""The report: one self-contained HTML page, and its tables and figures as files beside it."""
+
+import hashlib
+from importlib import resources
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tailbatch import __version__
+from tailbatch.errors import ResultError
+from tailbatch.files import replacing
+from tailbatch.report.analysis import Analysis, analyze
+from tailbatch.report.evidence import read_store
+from tailbatch.report.folder import write_files
+from tailbatch.report.sections import sections
+from tailbatch.report.style import PALETTE
+from tailbatch.results import ResultStore
+
+
+def write_report(
+    store: Path, out: Path, *, title: str | None = None, study: str | None = None
+) -> None:
+    """Write a store's report to `out`, and its tables and figures into a folder beside it.
+
+    The folder is called like the page, with ``-files`` at the end: ``report.html`` has
+    ``report-files``. The same store gives the same bytes.
+
+    Parameters
+    ----------
+    store
+        The folder of a `ResultStore`.
+    out
+        The page.
+    title
+        Its heading; by default that of the study, where the store has one only.
+    study
+        Report on the runs of this study only.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from tailbatch.results import RunRecord, RunSpec
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for strategy, value in (("random", 0.5), ("adaptive", 0.6)):
+    ...     spec = RunSpec(dataset="debtags", dataset_digest="ab12", strategy=strategy)
+    ...     ResultStore(folder).add(RunRecord(spec=spec, validation={}, test={"macro_f": value},
+    ...                                       history=(), best_epoch=1, warm_up_digest="c"))
+    >>> write_report(folder, folder / "report.html")
+    >>> "adaptive beats random on 1 of 1 comparisons" in (folder / "report.html").read_text()
+    True
+    """
+    records = ResultStore(store)
+    if not Path(store).is_dir():
+        raise ResultError(f"there is no store at {store}: a study makes one")
+    evidence = read_store(records, study=study)
+    if evidence.runs.empty and evidence.absent.empty:
+        raise ResultError(f"the store {store} has no runs to report on: run a study first")
+    out = Path(out)
+    beside = out.with_name(f"{out.stem}-files")
+    analysis = analyze(evidence)
+    write_files(analysis, beside)
+    heading = title or _title(records, study)
+    page = render(analysis, title=heading, store=Path(store).resolve().name, files=beside.name)
+    with replacing(out) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _title(store: ResultStore, study: str | None) -> str:
+    plans = [plan for plan in store.studies() if study in (None, plan.name)]
+    if len(plans) == 1:
+        return plans[0].title or plans[0].name
+    return "Batch selection compared"
+
+
+def render(analysis: Analysis, *, title: str, store: str, files: str) -> str:
+    """Return the page as text.
+
+    Parameters
+    ----------
+    analysis
+        What it says.
+    title
+        Its heading.
+    store, files
+        Names of the store's folder and of the folder beside the page, to point the reader to them.
+    """
+    environment = Environment(
+        loader=PackageLoader("tailbatch.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    # The order of strategies and columns is ours, not the alphabet's.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        store=store,
+        files=files,
+        version=__version__,
+        fingerprint=fingerprint(analysis.evidence.runs),
+        palette=PALETTE,
+        css=_asset("page.css"),
+        js=_asset("page.js"),
+        **sections(analysis),
+    )
+
+
+def _asset(name: str) -> Markup:
+    """Return a file of this package as it is; it is ours, so nothing in it needs escaping."""
+    return Markup(resources.files("tailbatch.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+def fingerprint(runs: pd.DataFrame) -> str:
+    """Return a name for a set of runs: the same runs give the same one.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"digest": ["b", "a"]})
+    >>> fingerprint(runs) == fingerprint(runs[::-1])
+    True
+    """
+    names = "\n".join(sorted(runs.get("digest", pd.Series(dtype=str))))
+    return hashlib.sha256(names.encode()).hexdigest()[:12]

@@ -1,0 +1,134 @@
+"""The paper's printed numbers beside ours: difference, direction, and facts that do not agree."""
+
+from collections.abc import Mapping
+from importlib import resources
+
+import pandas as pd
+
+from tailbatch.data.catalog import catalog
+from tailbatch.report.tables import gain_sign
+
+#: Which strategies the paper compares: Table 2, then Table 4.
+_PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
+_FACTS = {
+    "n_samples": "n",
+    "n_features": "d",
+    "n_labels": "q",
+    "label_cardinality": "cardinality",
+    "label_density": "density",
+    "mean_imbalance_ratio": "mean_ir",
+}
+
+
+def dataset_key(name: str) -> str:
+    """Return the catalog's name of a dataset as the paper's tables spell it.
+
+    Examples
+    --------
+    >>> dataset_key("yahoo-Arts1"), dataset_key("Corel5k"), dataset_key("rcv1subset1")
+    ('yahoo-arts', 'corel5k', 'rcv1subset1')
+    """
+    key = name.casefold()
+    return key.removesuffix("1") if key.startswith("yahoo-") else key
+
+
+def beside_published(
+    results: pd.DataFrame, settings: Mapping[str, tuple[str, str]], published: pd.DataFrame
+) -> pd.DataFrame:
+    """Return one row a cell, metric and pair of strategies that both the paper and we have.
+
+    Parameters
+    ----------
+    results
+        Our means, from `tables.results`.
+    settings
+        Dataset and preparation of each ``data``.
+    published
+        The paper's means: model, dataset, metric, strategy, value.
+
+    Returns
+    -------
+    frame
+        ``ours`` and ``ours_baseline``, ``printed`` and ``printed_baseline``; ``difference`` is ours
+        minus printed; ``agrees`` says whether both go the same way (missing where one is a tie);
+        ``note`` says why the two may not be of the same data.
+    """
+    theirs = published.assign(
+        dataset=published["dataset"].map(dataset_key), learner=published["model"].str.casefold()
+    ).pivot_table(index=["dataset", "learner", "metric"], columns="strategy", values="value")
+    ours = results.pivot_table(index=["data", "learner", "metric"], columns="arm", values="mean")
+    rows = []
+    for (data, learner, metric), mine in ours.iterrows():
+        dataset, preparation = settings[data]
+        key = (dataset_key(dataset), learner.casefold(), metric)
+        for base, arm in _PAIRS if key in theirs.index else ():
+            values = [frame.get(name) for frame in (mine, theirs.loc[key]) for name in (base, arm)]
+            if not pd.isna(pd.Series(values, dtype=float)).any():
+                note = _note(dataset_key(dataset), preparation)
+                rows.append(
+                    (data, learner, metric, base, arm, *_side_by_side(values, metric), note)
+                )
+    columns = ["data", "learner", "metric", "baseline", "arm", "ours_baseline", "ours"]
+    columns += ["printed_baseline", "printed", "difference", "agrees", "note"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _side_by_side(values: list[float], metric: str) -> tuple[object, ...]:
+    ours_baseline, ours, printed_baseline, printed = values
+    mine = gain_sign(ours_baseline, ours, metric)
+    theirs = gain_sign(printed_baseline, printed, metric)
+    agrees = None if 0 in (mine, theirs) else mine == theirs
+    return ours_baseline, ours, printed_baseline, printed, ours - printed, agrees
+
+
+def _note(dataset: str, preparation: str) -> str:
+    entry = catalog().get(dataset)
+    if entry is not None and entry.as_published and preparation != "as-published":
+        return "the paper measured other label columns"
+    if preparation == "full":
+        return "the paper drops the rarest labels"
+    return ""
+
+
+def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a dataset and fact that the paper prints (Table 1): printed, measured, agreement.
+
+    ``agrees`` allows for the rounding of the printed number; ``note`` is the catalog's explanation.
+
+    Examples
+    --------
+    >>> ours = pd.DataFrame({"dataset": ["yeast"], "preparation": ["full"], "n_labels": [14],
+    ...                      "label_cardinality": [4.237]})
+    >>> paper = pd.DataFrame({"dataset": ["yeast"], "q": [15], "cardinality": [4.24]})
+    >>> printed_facts(ours, paper)[["fact", "printed", "measured", "agrees"]].values.tolist()
+    [['n_labels', 15.0, 14.0, False], ['label_cardinality', 4.24, 4.237, True]]
+    """
+    rows = []
+    printed = {dataset_key(row["dataset"]): row for _, row in published.iterrows()}
+    for _, ours in datasets.iterrows():
+        theirs = printed.get(dataset_key(ours["dataset"]))
+        if theirs is None:
+            continue
+        for fact, name in _FACTS.items():
+            if fact in ours and name in theirs and not pd.isna(ours[fact]):
+                agrees = bool(abs(ours[fact] - theirs[name]) <= 0.00501)
+                entry = catalog().get(dataset_key(ours["dataset"]))
+                note = entry.note if entry is not None and not agrees else ""
+                cells = (ours["dataset"], ours["preparation"], fact, theirs[name], ours[fact])
+                rows.append((*cells, agrees, note))
+    columns = ["dataset", "preparation", "fact", "printed", "measured", "agrees", "note"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def printed(name: str) -> pd.DataFrame:
+    """Return a table of the paper: ``results``, ``wilcoxon``, ``adac`` or ``datasets``.
+
+    Examples
+    --------
+    >>> printed("datasets").set_index("dataset").loc["yeast", "q"]
+    np.int64(14)
+    """
+    with resources.files("tailbatch").joinpath("published", f"{name}.csv").open() as file:
+        table = pd.read_csv(file)
+    # The paper's AdaC is called chain here.
+    return table.rename(columns={"selection": "strategy"}).replace({"strategy": {"adac": "chain"}})
