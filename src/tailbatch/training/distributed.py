@@ -173,7 +173,9 @@ class DistributedSelector:
         self._forget()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the next one."""
+        """Make `epoch` the next one, on every rank."""
+        if epoch != self.epoch:
+            self._forget()
         self.selector.set_epoch(epoch)
 
     # ---- slices ------------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+"""Lightning: a callback that hands each step's losses to the selector and saves its state."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tailbatch.errors import SelectionError, require
+from tailbatch.integrations.pytorch import AnySelector, saved_state
+from tailbatch.selection import Selector
+
+require("lightning", extra="lightning")
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class SelectionCallback(Callback):
+    """Lets a selector choose the training batches of a Lightning ``Trainer``.
+
+    Make the training loader with ``SelectiveLoader(dataset, selector)``, add this callback, and return
+    the losses of the batch from ``training_step`` beside the loss::
+
+        losses = binary_cross_entropy_with_logits(self(x), y, reduction="none")
+        return {"loss": losses.mean(), "losses": losses}
+
+    With workers return ``"index"`` as well (`IndexedDataset`). The state goes into Lightning's
+    checkpoints and resumes in the middle of an epoch. Validation does not touch the selector, and with
+    ``accumulate_grad_batches`` each small batch is drawn and observed by itself.
+
+    Parameters
+    ----------
+    selector
+        The one that the training loader draws from; a `DistributedSelector` on several devices.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import HardSelector
+    >>> selector = HardSelector(100, batch_size=32)
+    >>> trainer = Trainer(callbacks=[SelectionCallback(selector)], logger=False, accelerator="cpu")
+    """
+
+    def __init__(self, selector: AnySelector) -> None:
+        self.selector = selector
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Keep Lightning from dealing out the batches a second time."""
+        if stage != "fit":
+            return
+        # Left on, it would replace the selector by a DistributedSampler, or fail to.
+        trainer._accelerator_connector.use_distributed_sampler = False
+        if trainer.world_size > 1 and isinstance(self.selector, Selector):
+            raise SelectionError(
+                f"each of {trainer.world_size} processes would train on all of every batch: give the "
+                "training loader and SelectionCallback the same DistributedSelector(selector)"
+            )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse a training loader that does not draw from the selector."""
+        if getattr(trainer.train_dataloader, "batch_sampler", None) is not self.selector:
+            raise SelectionError(
+                "the training loader does not draw from the selector of SelectionCallback: make it "
+                "with SelectiveLoader(dataset, selector), without batch_size and shuffle"
+            )
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Agree on the epoch: Lightning's own ``set_epoch`` does not reach batch samplers."""
+        # Where they agree, workers may have begun the epoch already, and it has to go on.
+        if self.selector.epoch != trainer.current_epoch:
+            self.selector.set_epoch(trainer.current_epoch)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Hand the losses of the batch to the selector."""
+        if not isinstance(outputs, Mapping) or "losses" not in outputs:
+            raise SelectionError(
+                'training_step must return {"loss": ..., "losses": ...}, where "losses" are those of '
+                "each sample (b,) or of each label (b, q)"
+            )
+        self.selector.observe(outputs["losses"], outputs.get("index"))
+        if trainer.is_last_batch:
+            # Lightning takes the epoch as done now, without asking the loader for more.
+            self.selector.set_epoch(trainer.current_epoch + 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the selector's state for Lightning's checkpoint."""
+        return saved_state(self.selector)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from Lightning's checkpoint."""
+        self.selector.load_state_dict(state_dict)
