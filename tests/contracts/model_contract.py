@@ -143,7 +143,7 @@ class ModelContract:
 
     def test_weights_of_another_shape_are_refused(self):
         state = self.build(8, 3).state_dict()
-        with pytest.raises(ModelError, match="the stored weights do not fit"):
+        with pytest.raises(ModelError, match="the stored model cannot be rebuilt"):
             restore_model(self.model_class.name, 7, 3, {}, state)
 
     def test_the_same_seed_gives_the_same_weights_and_host_state_is_untouched(self):

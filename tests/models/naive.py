@@ -36,7 +36,8 @@ def mpvae(model, x, y):
     label_mean, label_logvar = model.label_head(model.label_encoder(torch.cat([x, y], 1)))
     feature_mean, feature_logvar = model.feature_head(model.feature_encoder(x))
     noise = torch.randn_like(label_mean)
-    draws = torch.randn(model.samples, len(x), model.residual.shape[1], dtype=x.dtype)
+    draws = torch.randn(len(x), model.samples, model.residual.shape[1], dtype=x.dtype)
+    draws = draws.transpose(0, 1)
     total = 0.0
     for mean, logvar, output in (
         (label_mean, label_logvar, model.label_output),

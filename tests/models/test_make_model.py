@@ -8,7 +8,6 @@ from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
 from tailbatch.models import (
     DELA,
-    MLP,
     MODELS,
     MultiLabelModel,
     make_model,
@@ -91,10 +90,22 @@ def test_a_wrapped_module_of_the_wrong_width_is_refused():
         wrap(torch.nn.Linear(7, 4)).step(*batch(5, 7, 3))
 
 
-def test_giant_claims_are_refused_without_allocating():
-    state = MLP(4, 3, hidden=[8]).state_dict()
-    with pytest.raises(ModelError, match="the stored weights do not fit the model"):
-        restore_model("mlp", 4, 3, {"hidden": [10**12]}, state)
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [
+        ("mlp", {"hidden": [10**12]}),
+        ("mlp", {"hidden": [10**30]}),
+        ("mlp", {"hidden": "wide"}),
+        ("mlp", {"dropout": "much"}),
+        ("clif", {"in_layers": 10**9}),
+        ("paca", {"latent": 10**12}),
+        ("mpvae", {"residual_rank": 10**12}),
+    ],
+)
+def test_forged_hyperparameters_are_refused_without_allocating(name, claims):
+    state = MODELS[name](4, 3).state_dict()
+    with pytest.raises(ModelError):
+        restore_model(name, 4, 3, claims, state)
 
 
 def test_unknown_stored_hyperparameters_are_refused():

@@ -109,17 +109,17 @@ def restore_model(
     True
     """
     kind = _find(model)
-    if _is_model_class(kind):
-        _check_names(kind, hyperparameters)
-        with torch.device("meta"):
-            built: MultiLabelModel = kind(n_features, n_labels, **hyperparameters)
-    else:
-        with seeded(0, "model"):
-            built = wrap(kind(n_features, n_labels, **hyperparameters))
     try:
+        if _is_model_class(kind):
+            _check_names(kind, hyperparameters)
+            with torch.device("meta"):
+                built: MultiLabelModel = kind(n_features, n_labels, **hyperparameters)
+        else:
+            with seeded(0, "model"):
+                built = wrap(kind(n_features, n_labels, **hyperparameters))
         built.load_state_dict(state, assign=_is_model_class(kind))
-    except RuntimeError as error:
-        raise ModelError(f"the stored weights do not fit the model: {error}") from None
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ModelError(f"the stored model cannot be rebuilt: {error}") from None
     return built
 
 

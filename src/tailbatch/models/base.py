@@ -119,7 +119,7 @@ class MultiLabelModel(nn.Module, ABC):
     torch.Size([4, 3])
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "model"
     presets: ClassVar[Presets] = {"reference": {}}
     """Named hyperparameters; ``reference`` imitates the code published with the paper."""
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tailbatch.data import LabelMatrix, MultiLabelDataset
+from tailbatch.errors import ModelError
 from tailbatch.models.base import MultiLabelModel, Presets, Step
 from tailbatch.models.blocks import (
     LabelwiseLinear,
@@ -26,6 +27,8 @@ from tailbatch.models.blocks import (
 )
 
 _LEAK = 0.1
+# So that a forged model folder cannot ask for layers without end.
+_MOST_LAYERS = 64
 
 
 class CLIF(MultiLabelModel):
@@ -85,6 +88,8 @@ class CLIF(MultiLabelModel):
     ) -> None:
         embedding = n_labels if embedding is None else embedding
         check_sizes(embedding=embedding, hidden=hidden, in_layers=in_layers)
+        if in_layers > _MOST_LAYERS:
+            raise ModelError(f"in_layers must be at most {_MOST_LAYERS}, got {in_layers}")
         check_dropout(dropout=dropout)
         check_choice("graph", graph, ("cooccurrence", "identity"))
         check_choice("gate", gate, ("sigmoid", "linear"))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tailbatch.models.base import MultiLabelModel, Presets, Step, seeded
 from tailbatch.models.blocks import (
     GaussianHead,
+    by_rows,
     check_dropout,
     check_sizes,
     gaussian_kl,
@@ -156,14 +157,7 @@ class MPVAE(MultiLabelModel):
         label_code = self.label_head(self.label_encoder(torch.cat([x, y], 1)))
         feature_code = self.feature_head(self.feature_encoder(x))
         mean_y, mean_x = self._decode(x, label_code, feature_code)
-        # One draw of residuals serves both branches.
-        draws = torch.randn(
-            self.samples, len(x), self.residual.shape[1], dtype=x.dtype, device=x.device
-        )
-        shift = draws @ self.residual.T  # (S, b, q)
-        nll_y, rank_y = probit_losses(mean_y, shift, y, stable=self.stable)
-        nll_x, rank_x = probit_losses(mean_x, shift, y, stable=self.stable)
-        nll, rank = nll_y + nll_x, rank_y + rank_x
+        nll, rank = self._probit_losses(mean_y, mean_x, y).unbind(1)
         kl = gaussian_kl(*label_code, *feature_code, floor=1e-6)
         samples = self.nll_weight * nll + self.rank_weight * rank + self.kl_weight * kl
         objective = samples.mean()
@@ -206,6 +200,20 @@ class MPVAE(MultiLabelModel):
         hidden_y, hidden_x = self.decoder(torch.cat([x.repeat(2, 1), latent], 1)).chunk(2)
         return self.label_output(hidden_y), self.feature_output(hidden_x)
 
+    def _probit_losses(self, mean_y: Tensor, mean_x: Tensor, y: Tensor) -> Tensor:
+        """Return likelihood and ranking loss (b, 2), summed over the two branches."""
+        size = (len(y), self.samples, self.residual.shape[1])
+        draws = torch.randn(size, dtype=y.dtype, device=y.device)
+
+        def losses(draws: Tensor, mean_y: Tensor, mean_x: Tensor, y: Tensor) -> Tensor:
+            shift = draws @ self.residual.T  # (b, S, q), shared by the branches
+            return probit_losses(mean_y, shift, y, stable=self.stable) + probit_losses(
+                mean_x, shift, y, stable=self.stable
+            )
+
+        widest = self.samples * y.shape[1]
+        return by_rows(losses, draws, mean_y, mean_x, y, values_per_row=widest)
+
     def _marginal(self, mean: Tensor) -> Tensor:
         """Return logits of Phi(mu_j / sqrt(1 + ||R_j||^2)), the exact marginals."""
         scaled = mean / (1 + self.residual.square().sum(1)).sqrt()
@@ -227,10 +235,8 @@ class MPVAE(MultiLabelModel):
         return torch.stack([weight.square().sum() for weight in weights]).sum()
 
 
-def probit_losses(
-    mean: Tensor, shift: Tensor, y: Tensor, *, stable: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Return negative log likelihood and ranking loss per sample, in O(S b q).
+def probit_losses(mean: Tensor, shift: Tensor, y: Tensor, *, stable: bool = False) -> Tensor:
+    """Return negative log likelihood and ranking loss per sample, (b, 2), in O(b S q).
 
     Both come from P, the probability of each label's *true* value: with U = exp(-5 P), a relevant
     label contributes U and an irrelevant one e^5 U, and the sum over pairs is a product of sums.
@@ -240,7 +246,7 @@ def probit_losses(
     mean
         (b, q): probit means.
     shift
-        (S, b, q): Monte-Carlo residuals.
+        (b, S, q): Monte-Carlo residuals.
     y
         (b, q): zeros and ones as floats. Rows without a pair have ranking loss 0.
     stable
@@ -248,23 +254,24 @@ def probit_losses(
 
     Examples
     --------
-    >>> nll, rank = probit_losses(torch.zeros(1, 2), torch.zeros(5, 1, 2), torch.tensor([[1.0, 0]]))
-    >>> nll, rank  # log 4, and 1/5 for the one pair of equal scores
-    (tensor([1.3863]), tensor([0.2000]))
+    >>> y = torch.tensor([[1.0, 0.0]])
+    >>> probit_losses(torch.zeros(1, 2), torch.zeros(1, 5, 2), y)  # log 4; 1/5 for the one pair
+    tensor([[1.3863, 0.2000]])
     """
-    signed = (2 * y - 1) * (shift + mean)
+    sign = 2 * y - 1
+    signed = torch.addcmul((sign * mean)[:, None], shift, sign[:, None])
     if stable:
         log_p = torch.special.log_ndtr(signed)
         p = log_p.exp()
     else:
         p = _ndtr(signed) * (1 - 2 * _FLOOR) + _FLOOR
         log_p = p.log()
-    nll = math.log(len(shift)) - log_p.sum(2).logsumexp(0)
-    u = torch.exp(-5 * p)
-    relevant = torch.einsum("sbq,bq->sb", u, y)
-    irrelevant = torch.einsum("sbq,bq->sb", u, 1 - y)
+    nll = math.log(shift.shape[1]) - log_p.sum(2).logsumexp(1)
+    # One product gives the sums of U over relevant and over irrelevant labels, (b, S, 2).
+    sums = torch.bmm(torch.exp(-5 * p), torch.stack([y, 1 - y], 2))
     pairs = (y.sum(1) * (1 - y).sum(1)).clamp(min=1)
-    return nll, math.exp(5) * (relevant * irrelevant).mean(0) / (5 * pairs)
+    rank = math.exp(5) * sums.prod(2).mean(1) / (5 * pairs)
+    return torch.stack([nll, rank], 1)
 
 
 def _ndtr(values: Tensor) -> Tensor:
