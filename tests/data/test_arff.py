@@ -310,7 +310,24 @@ def test_what_liac_arff_writes_is_read_alike(relation, is_sparse, write):
 text_rows = st.lists(
     st.lists(
         st.sampled_from(
-            ["0", "1", "2", " ", ",", "{", "}", "\n", "-", ".", "e", "?", "5", "{0 1}\n", "1,0\n"]
+            [
+                "0",
+                "1",
+                "2",
+                " ",
+                ",",
+                "{",
+                "}",
+                "\n",
+                "-",
+                ".",
+                "e",
+                "?",
+                "5",
+                "{0 1}\n",
+                "{}\n",
+                "1,0\n",
+            ]
         ),
         max_size=12,
     ).map("".join),

@@ -153,7 +153,7 @@ def _parse_header(path: Path, raw: bytes) -> tuple[_Header, list[str]]:
     relation = _check_rest(path, text, rest)
     header = _Header(
         relation,
-        [unquote(name) if name[:1] in ("'", '"') else name for name in names],
+        [unquote(name) for name in names] if "'" in text or '"' in text else names,
         [],
         text,
         encoding,
@@ -166,7 +166,7 @@ def _parse_header(path: Path, raw: bytes) -> tuple[_Header, list[str]]:
 def _check_rest(path: Path, text: str, rest: str) -> str:
     """Return the relation's name, after a look at the lines that declare no attribute."""
     relation = ""
-    for line in filter(None, map(str.strip, rest.split("\n"))):
+    for line in filter(None, map(str.strip, filter(None, rest.split("\n")))):
         if line[:9].lower() == "@relation":
             relation = line[9:].strip()
         elif line[0] != "%":
@@ -175,15 +175,14 @@ def _check_rest(path: Path, text: str, rest: str) -> str:
     return relation
 
 
-def _parse_types(path: Path, header: _Header, texts: list[str]) -> Iterator[AttributeType]:
-    known: dict[str, AttributeType] = {}  # most headers repeat a few
-    for position, text in enumerate(texts):
-        if text not in known:
-            try:
-                known[text] = _parse_type(text)
-            except ValueError as error:
-                raise at_line(path, header.line(position), str(error)) from None
-        yield known[text]
+def _parse_types(path: Path, header: _Header, texts: list[str]) -> list[AttributeType]:
+    known: dict[str, AttributeType] = {}
+    for text in dict.fromkeys(texts):  # most headers repeat a few
+        try:
+            known[text] = _parse_type(text)
+        except ValueError as error:
+            raise at_line(path, header.line(texts.index(text)), str(error)) from None
+    return [known[text] for text in texts]
 
 
 def _refuse_repeated(path: Path, header: _Header) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,6 +44,11 @@ class AttributeType:
     def is_one_hot(self) -> bool:
         """Whether there is a column for each value."""
         return self.kind == "nominal" and not self.is_binary and len(self.values) != 2
+
+    @cached_property
+    def starts_with_one(self) -> bool:
+        """Whether the first declared value stands for 1."""
+        return self.values[:1] != () and self.values[0].lower() in ("1", "true")
 
     @cached_property
     def suffixes(self) -> tuple[str, ...]:
@@ -95,13 +101,22 @@ class Layout:
         #: The feature column or the first of several, or the label's number.
         self.target = (np.cumsum(widths) - widths).astype(np.int32)
         self.target[self.labels] = np.arange(len(labels))
-        self.feature_names = tuple(
-            names[position] + suffix
-            for position in np.flatnonzero(self.is_feature).tolist()
-            for suffix in types[position].suffixes
-        )
+        #: What a sparse row does not mention is 0 or the first nominal value; where is that a one?
+        starts_with_one = np.array([item.starts_with_one for item in distinct])[which]
+        self.absent = (self.must_be_binary & starts_with_one).astype(np.float64)
         #: Whether blocks of rows can be read at once.
         self.only_numbers = all(item.is_number for item in distinct)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """The name of each feature column."""
+        if self.only_numbers:
+            return tuple(compress(self.names, self.is_feature.tolist()))
+        return tuple(
+            self.names[position] + suffix
+            for position in np.flatnonzero(self.is_feature).tolist()
+            for suffix in self.types[position].suffixes
+        )
 
     @cached_property
     def codes(self) -> list[dict[str, float] | None]:
@@ -109,11 +124,6 @@ class Layout:
         pairs = list(zip(self.types, self.is_label.tolist(), strict=True))
         codes = {pair: pair[0].codes(as_label=pair[1]) for pair in set(pairs)}
         return [codes[pair] for pair in pairs]
-
-    @cached_property
-    def absent(self) -> NDArray[np.float64]:
-        """The value of what a sparse row does not mention: 0, or that of the first nominal one."""
-        return np.array([next(iter(codes.values())) if codes else 0.0 for codes in self.codes])
 
     @cached_property
     def implied(self) -> IntArray:

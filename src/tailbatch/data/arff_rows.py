@@ -46,33 +46,25 @@ def _unescape(match: re.Match[str]) -> str:
 
 def fast_dense(block: bytes, layout: Layout) -> NDArray[np.float64] | None:
     """Return a block of plain dense rows as (rows, attributes), or None if it is not plain."""
-    text = block.strip(b"\n").replace(b", ", b",") if b" " in block else block.strip(b"\n")
-    try:
-        numbers, separators, follows_number = parse_decimals(text + b"\n")
-    except ValueError:
-        return None
+    text = block.strip(b"\n")
+    found = _parse(text.replace(b", ", b",") if b" " in text else text)
     width = len(layout.names)
-    if not follows_number.all() or len(numbers) % width:
+    if found is None or not found.follows_number.all() or len(found.numbers) % width:
         return None
-    rows, marks = numbers.reshape(-1, width), separators.reshape(-1, width)
+    rows, marks = found.numbers.reshape(-1, width), found.separators.reshape(-1, width)
     if not ((marks[:, :-1] == ord(",")).all() and (marks[:, -1] == ord("\n")).all()):
         return None
     binary = rows[:, layout.must_be_binary]
-    is_valid = ((binary == 0) | (binary == 1)).all() and np.isfinite(numbers).all()
-    return rows if is_valid else None
+    return rows if ((binary == 0) | (binary == 1)).all() else None
 
 
 def fast_sparse(block: bytes, layout: Layout) -> SparseRows | None:
     """Return a block of plain sparse rows, or None if it is not plain."""
-    # With braces at line ends taken away, rows are "i v,i v" and have one separator at a time.
-    text = (b"}\n" + block.strip(b"\n") + b"\n{").replace(b"}\n{", b"\n")[1:]
-    try:
-        found = parse_decimals(text.replace(b", ", b",") if b", " in text else text)
-    except ValueError:
-        return None
-    counts = _entries_per_row(found)
-    if counts is None:
-        return None
+    text = _without_braces(block)
+    found = None if text is None else _parse(text)
+    counts = None if found is None else _entries_per_row(found)
+    if found is None or counts is None:
+        return fast_sparse(block.replace(b", ", b","), layout) if b", " in block else None
     indices, values = found.numbers[0::2], found.numbers[1::2]
     if len(indices) and not (indices.min() >= 0 and indices.max() < len(layout.names)):
         return None
@@ -80,9 +72,27 @@ def fast_sparse(block: bytes, layout: Layout) -> SparseRows | None:
     rises = np.diff(columns, prepend=-1) > 0
     rises[(np.cumsum(counts) - counts)[counts > 0]] = True  # each row starts anew
     binary = ~layout.must_be_binary[columns] | (values == 0) | (values == 1)
-    if (columns == indices).all() and rises.all() and binary.all() and np.isfinite(values).all():
-        return SparseRows(counts, columns, values)
-    return None
+    is_valid = (columns == indices).all() and rises.all() and binary.all()
+    return SparseRows(counts, columns, values) if is_valid else None
+
+
+def _parse(text: bytes) -> Decimals | None:
+    """Return the finite numbers of some lines, or None."""
+    try:
+        found = parse_decimals(text + b"\n")
+    except ValueError:
+        return None
+    return found if np.isfinite(found.numbers).all() else None
+
+
+def _without_braces(block: bytes) -> bytes | None:
+    """Return rows ``{i v,i v}`` as ``i v,i v``, or None if not each line is in braces."""
+    text = block.strip(b"\n")
+    codes = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    ends, opening, closing = (np.flatnonzero(codes == ord(mark)) for mark in "\n{}")
+    if not (np.array_equal(opening, ends[:-1] + 1) and np.array_equal(closing, ends[1:] - 1)):
+        return None
+    return text.translate(None, b"{}")
 
 
 def _entries_per_row(found: Decimals) -> IntArray | None:

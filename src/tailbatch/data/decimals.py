@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PAD = b" " * 16
-_MINUS, _DOT, _NINE = np.frombuffer(b"-.9", np.uint8)
+_MINUS, _DOT, _ZERO = np.frombuffer(b"-.0", np.uint8)
 _ZEROS = np.uint64(0x3030303030303030)
 _PAIRS = np.uint64(0x000000FF000000FF)
 _POWERS = 10.0 ** np.arange(17)
 _EXACT = np.uint64(1 << 53)
-_IS_PART = np.isin(np.arange(256), list(b"0123456789+-.eE"))
+_IS_PART = np.isin(np.arange(256), list(b"0123456789+-eE"))
 
 
 class Decimals(NamedTuple):
@@ -45,57 +45,59 @@ def parse_decimals(text: bytes) -> Decimals:
     """
     padded = _PAD + text
     codes = np.frombuffer(padded, np.uint8)
-    is_plain = not any(mark in text for mark in (b"e", b"E", b"+", b"/"))
-    ends = _plain_separators(codes) if is_plain else np.flatnonzero(~_IS_PART[codes])
-    ends = ends[len(_PAD) - 1 :]
+    is_plain = not any(mark in text for mark in (b"e", b"E", b"+"))
+    is_part = (codes - _ZERO < 10) | (codes == _MINUS) if is_plain else _IS_PART[codes]
+    marks = np.flatnonzero(~is_part)[len(_PAD) - 1 :]
+    is_dot = codes[marks] == _DOT
+    kept = np.flatnonzero(~is_dot)
+    ends = marks[kept]
     follows_number = np.diff(ends) > 1
-    separators = codes[ends[1:]]
-    numbers = _parse_plain(padded, ends, follows_number) if is_plain else None
+    numbers = _parse_plain(padded, marks, is_dot, kept, follows_number) if is_plain else None
     if numbers is None:
         between = zip(ends[:-1][follows_number] + 1, ends[1:][follows_number], strict=True)
         numbers = np.array([float(padded[start:end]) for start, end in between])
-    return Decimals(numbers, separators, follows_number)
-
-
-def _plain_separators(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the positions of all bytes but ``-./0-9``."""
-    return np.flatnonzero(codes - _MINUS > _NINE - _MINUS)
+    return Decimals(numbers, codes[ends[1:]], follows_number)
 
 
 def _parse_plain(
-    padded: bytes, ends: NDArray[np.int64], follows_number: NDArray[np.bool_]
+    padded: bytes,
+    marks: NDArray[np.int64],
+    is_dot: NDArray[np.bool_],
+    kept: NDArray[np.int64],
+    follows_number: NDArray[np.bool_],
 ) -> NDArray[np.float64] | None:
-    """Parse numbers that are all of the form ``-12.375``, or return None."""
-    dots = np.flatnonzero(np.frombuffer(padded, np.uint8) == _DOT)
-    # Without its dot a number is an integer; the decimals it had are put back below.
-    bare = padded.translate(None, b".") if len(dots) else padded
-    codes = np.frombuffer(bare, np.uint8)
-    bare_ends = _plain_separators(codes)[len(_PAD) - 1 :] if len(dots) else ends
-    widths, lengths = np.diff(ends), np.diff(bare_ends)
-    ends, bare_ends, lengths = ends[1:], bare_ends[1:], lengths - 1
+    """Parse numbers that are all of the form ``-12.375``, or return None.
+
+    `marks` are the positions of dots and separators, `kept` says which of them are separators.
+    """
+    bare_ends, before = marks[kept], kept[1:] - 1
+    has_dot = is_dot[before]
+    n_decimals = np.where(has_dot, bare_ends[1:] - marks[before] - 1, 0)
+    # Without its dot a number is an integer; all that follows moves down by one byte.
+    bare = padded.translate(None, b".") if is_dot.any() else padded
+    bare_ends[1:] -= np.cumsum(has_dot)
+    n_digits = np.diff(bare_ends) - 1
+    bare_ends = bare_ends[1:]
     if not follows_number.all():
-        ends, bare_ends = ends[follows_number], bare_ends[follows_number]
-        widths, lengths = widths[follows_number], lengths[follows_number]
-    if not len(ends):
+        bare_ends, n_digits = bare_ends[follows_number], n_digits[follows_number]
+        n_decimals = n_decimals[follows_number]
+    if not len(bare_ends):
         return np.empty(0)
-    has_dot = widths - 1 > lengths
-    is_negative = codes[bare_ends - lengths] == _MINUS
-    lengths -= is_negative
+    codes = np.frombuffer(bare, np.uint8)
+    is_negative = codes[bare_ends - n_digits] == _MINUS
+    n_digits -= is_negative
     if not (
-        lengths.min() > 0
-        and lengths.max() <= 16
-        and np.count_nonzero(has_dot) == len(dots)
+        n_digits.min() > 0
+        and n_digits.max() <= 16
+        and np.count_nonzero(has_dot) == np.count_nonzero(is_dot)
         and np.count_nonzero(is_negative) == np.count_nonzero(codes == _MINUS)
     ):
         return None
-    integers = _integers(bare, bare_ends, lengths)
+    integers = _integers(bare, bare_ends, n_digits)
     if integers.max() > _EXACT:
         return None
-    numbers = integers.astype(np.float64)
-    if len(dots):
-        last_dot = np.concatenate([dots[:1], dots])[np.cumsum(has_dot)]
-        numbers /= _POWERS[np.where(has_dot, ends - last_dot - 1, 0)]
-    return np.where(is_negative, -numbers, numbers) if is_negative.any() else numbers
+    numbers = integers / _POWERS[n_decimals]
+    return np.where(is_negative, -numbers, numbers)
 
 
 def _integers(
@@ -113,12 +115,23 @@ def _integers(
 
 
 def _eight_digits(words: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the integers spelled by the last `lengths` of eight ASCII bytes, first byte lowest."""
+    """Turn eight ASCII bytes, first byte lowest, into the integer their last `lengths` spell.
+
+    Works in place: the words come fresh from memory, and stay in the processor's cache.
+    """
     # Bytes before the number become zero digits; then digits are joined in twos, fours and eight.
-    shift = (64 - 8 * lengths).astype(np.uint64)
-    digits = (words ^ _ZEROS) >> shift << shift
-    pairs = digits * np.uint64(10) + (digits >> np.uint64(8))
-    upper = (pairs & _PAIRS) * np.uint64(0x000F424000000064)  # 10^6 and 10^2
-    lower = (pairs >> np.uint64(16) & _PAIRS) * np.uint64(0x0000271000000001)  # 10^4 and 1
-    joined: NDArray[np.uint64] = (upper + lower) >> np.uint64(32)
-    return joined
+    shift = np.uint64(64) - np.uint64(8) * lengths.astype(np.uint64)
+    words ^= _ZEROS
+    words >>= shift
+    words <<= shift
+    pairs = words >> np.uint64(8)
+    words *= np.uint64(10)
+    words += pairs
+    pairs = words >> np.uint64(16)
+    words &= _PAIRS
+    words *= np.uint64(0x000F424000000064)  # 10^6 and 10^2
+    pairs &= _PAIRS
+    pairs *= np.uint64(0x0000271000000001)  # 10^4 and 1
+    words += pairs
+    words >>= np.uint64(32)
+    return words
