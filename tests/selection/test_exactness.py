@@ -113,6 +113,7 @@ def test_batches_follow_the_law_at_full_size(strategy, way):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["enumerate", "propose"], indirect=True)
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("pressure", PRESSURES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -121,6 +122,7 @@ def test_batches_follow_the_law_everywhere(strategy, pressure, kind, way):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["propose"], indirect=True)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_million_draws_follow_the_law(strategy, way):
     check(*STRATEGIES[strategy](LOSSES["heavy_tailed"], 16), count=1_000_000 // B)
@@ -194,6 +196,7 @@ def test_chains_follow_their_rules_for_other_labels(labels, chain_way):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chain_way", ["unions", "columns"], indirect=True)
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("pressure", PRESSURES)
 def test_chains_follow_their_rules_everywhere(pressure, kind, chain_way):
@@ -201,5 +204,6 @@ def test_chains_follow_their_rules_everywhere(pressure, kind, chain_way):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chain_way", ["unions"], indirect=True)
 def test_a_million_chained_draws_follow_their_rules(chain_way):
     check(*chained(LOSSES["heavy_tailed"], 16), count=1_000_000 // B)

@@ -10,6 +10,7 @@ from tailbatch.selection.inputs import FloatArray, IntArray
 from tailbatch.selection.loss_law import LossLaw
 
 _MERGE_EVERY = 64
+_AROUND = np.array([[-1], [0], [1]])
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
@@ -48,10 +49,15 @@ class RankLaw(LossLaw):
             self._order = RankOrder(self.scores)
         order = self._order
         rank = _inverse_rank_law(pairs[:, 0], pressure, self.n_samples)
-        tied = order.are_tied(rank)
-        start, end = order.ties(order.at(rank[tied])[1])
-        rank[tied] = start + (pairs[tied, 1] * (end - start)).astype(np.int64)
-        return order.at(rank)[0]
+        around = np.clip(rank + _AROUND, 0, self.n_samples - 1)
+        samples, (below, scores, above) = order.at(around)
+        drawn = samples[1]
+        tied = np.flatnonzero((below == scores) | (scores == above))
+        if tied.size:
+            start, end = order.ties(scores[tied])
+            member = start + (pairs[tied, 1] * (end - start)).astype(np.int64)
+            drawn[tied] = order.at(member)[0]
+        return np.asarray(drawn)
 
     def log_weights(self, pressure: float) -> FloatArray:
         """Return ``(r_i / n - 1) log s_e`` of all samples, or their tie group's shared weight."""
@@ -116,13 +122,6 @@ class RankOrder:
             came = self._came_rank[nth] == rank
             samples[came], scores[came] = self._came[nth[came]], self._came_scores[nth[came]]
         return samples, scores
-
-    def are_tied(self, rank: IntArray) -> npt.NDArray[np.bool_]:
-        """Say which ranks have a neighbor of the same score; true for the first and the last."""
-        last = len(self._base) - 1
-        around = np.clip([rank - 1, rank, rank + 1], 0, last)
-        below, own, above = self.at(around)[1]
-        return np.asarray((below == own) | (own == above))
 
     def ties(self, scores: FloatArray) -> tuple[IntArray, IntArray]:
         """Return the first rank of each score's tie group and the rank after its last."""
