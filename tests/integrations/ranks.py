@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.utils.data._utils import worker
 
 # Processes fork from a server that has imported everything once: seconds less for each.
 _context = multiprocessing.get_context("forkserver")
@@ -62,8 +61,8 @@ def _receive(connection):
 
 def _run_alone(function, arguments):
     torch.set_num_threads(1)
-    # Loader workers look for their dead parent every 5 seconds, and this process is gone with them.
-    worker.MP_STATUS_CHECK_INTERVAL = 0.2
+    # Loader workers must not start a server of their own.
+    multiprocessing.set_start_method("fork", force=True)
     function(*arguments)
 
 

@@ -1,0 +1,254 @@
+"""Hugging Face: a loader for Accelerate, and a mixin for ``transformers.Trainer``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils.data import DataLoader, Dataset
+
+from tailbatch.errors import SelectionError, require
+from tailbatch.integrations.pytorch import (
+    AnySelector,
+    IndexedDataset,
+    SelectiveLoader,
+    check_read_ahead,
+)
+from tailbatch.selection import Selector
+from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
+from tailbatch.training.distributed import DistributedSelector
+
+require("accelerate", extra="huggingface")
+require("transformers", extra="huggingface")
+
+from accelerate import Accelerator
+from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import GradientState
+from accelerate.utils import send_to_device
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+INDEX = "selection_index"  # the batch's entry that says which samples it holds
+STATE = "selector.safetensors"
+
+
+class AcceleratedLoader(DataLoaderStateMixin, SelectiveLoader):  # type: ignore[misc]  # base untyped
+    """A `SelectiveLoader` that Accelerate takes as prepared already.
+
+    ``accelerator.prepare`` would deal out batches a second time on several processes, and its loader
+    reads one batch ahead. This one puts batches on the device and says when an epoch ends, as gradient
+    accumulation needs; ``prepare`` returns it as it is. ``accelerator.save_state`` and ``load_state``
+    include it, so that training resumes in the middle of an epoch.
+
+    Parameters
+    ----------
+    accelerator
+        Knows the device and the processes.
+    dataset, selector, **options
+        As for `SelectiveLoader`; a `DistributedSelector` on several processes.
+
+    Examples
+    --------
+    >>> from torch.utils.data import TensorDataset
+    >>> from tailbatch.selection import UniformSelector
+    >>> dataset = TensorDataset(torch.arange(6.0))
+    >>> loader = AcceleratedLoader(Accelerator(cpu=True), dataset, UniformSelector(6, batch_size=4))
+    >>> [len(x) for x, in loader]
+    [4, 2]
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        dataset: Dataset[Any],
+        selector: AnySelector,
+        **options: Any,
+    ) -> None:
+        super().__init__(dataset, selector, **options)
+        if accelerator.num_processes > 1 and isinstance(selector, Selector):
+            raise SelectionError(
+                f"each of {accelerator.num_processes} processes would train on all of every batch: "
+                "give the loader DistributedSelector(selector)"
+            )
+        self.device = accelerator.device
+        self.gradient_state = GradientState()
+        self._is_accelerate_prepared = True
+        accelerator.register_for_checkpointing(self)
+
+    def __iter__(self) -> Any:
+        """Hand out an epoch on the accelerator's device, its last batch marked as such."""
+        self.begin()
+        try:
+            left = self.selector.batches_left
+            for batch in super().__iter__():
+                left -= 1
+                self.end_of_dataloader = left == 0
+                yield send_to_device(batch, self.device)
+        finally:
+            self.end()
+
+
+# What the mixin's methods call with super() is a Trainer's, and only a type checker wants to know.
+if TYPE_CHECKING:
+    _Base = Trainer
+else:
+    _Base = object
+
+
+class SelectiveTrainerMixin(_Base):
+    """Lets a selector choose the training batches of ``transformers.Trainer``.
+
+    The selector's batch size counts, over all processes, and not ``per_device_train_batch_size``.
+    Checkpoints include the selector and resume in the middle of an epoch. The Trainer reads
+    ``gradient_accumulation_steps`` batches at a time, so ``max_lag`` must be at least one less.
+    Evaluation is as ever.
+
+    Parameters
+    ----------
+    selector
+        Chooses the batches of ``train_dataset``; alike on every process.
+    *args, **kwargs
+        As for ``Trainer``.
+
+    Examples
+    --------
+    >>> class SelectiveTrainer(SelectiveTrainerMixin, Trainer):
+    ...     pass
+
+    Then ``SelectiveTrainer(model=..., args=..., train_dataset=..., selector=selector).train()``.
+    """
+
+    def __init__(self, *args: Any, selector: AnySelector, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.args.ignore_data_skip:
+            raise SelectionError(
+                "ignore_data_skip=True would train the rest of an interrupted epoch as a whole one: "
+                "leave it False (nothing is drawn and thrown away when training resumes)"
+            )
+        self.selector = (
+            DistributedSelector(selector) if isinstance(selector, Selector) else selector
+        )
+        self.add_callback(_SaveSelector(self.selector))
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Train, or continue from a checkpoint."""
+        if resume_from_checkpoint:
+            folder = resume_from_checkpoint
+            if folder is True:
+                folder = cast(Any, get_last_checkpoint)(self.args.output_dir)
+            if folder is not None:  # else the Trainer says that there is none
+                self._load_selector(Path(folder))
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_selector(self, folder: Path) -> None:
+        if not (folder / STATE).exists():
+            raise SelectionError(
+                f"{folder} has no {STATE}: it was saved without a selector, or cut short; "
+                "resume from another checkpoint"
+            )
+        self.selector.load_state_dict(load_checkpoint(folder / STATE))
+        if self.selector.batches_left == 0:
+            # The Trainer takes an epoch as done with its last batch, not when the loader says so.
+            self.selector.set_epoch(self.selector.epoch + 1)
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Return a loader that follows the selector and that Accelerate has not touched."""
+        usual = super().get_train_dataloader()
+        workers = usual.num_workers * (usual.prefetch_factor or 0)
+        check_read_ahead(
+            self.selector,
+            workers + self.args.gradient_accumulation_steps - 1,
+            "dataloader_num_workers=0 and gradient_accumulation_steps=1",
+        )
+        return DataLoader(
+            IndexedDataset(usual.dataset),
+            batch_sampler=cast(Any, _Unskipped(self.selector)),
+            collate_fn=_WithIndex(usual.collate_fn),
+            num_workers=usual.num_workers,
+            pin_memory=usual.pin_memory,
+            worker_init_fn=usual.worker_init_fn,
+            prefetch_factor=usual.prefetch_factor,
+            persistent_workers=usual.persistent_workers,
+            multiprocessing_context=usual.multiprocessing_context,
+            in_order=usual.in_order,
+        )
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return the Trainer's loss, and tell the selector the losses of a training batch."""
+        index = inputs.pop(INDEX, None)
+        if index is None:  # evaluation
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        labels = inputs["labels"]  # which the Trainer may take out
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        index = index.cpu().numpy()
+        loss = loss * self.selector.loss_scale(index)
+        self.selector.observe(self.selection_losses(outputs, labels), index)
+        return (loss, outputs) if return_outputs else loss
+
+    def selection_losses(self, outputs: Any, labels: Tensor) -> Tensor:
+        """Return what the selector hears, per sample (b,) or per label (b, q); override at will."""
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[1]
+        return binary_cross_entropy_with_logits(
+            logits.detach().float(), labels.float(), reduction="none"
+        )
+
+
+class _SaveSelector(TrainerCallback):
+    """Writes the selector's state into each of the Trainer's checkpoints."""
+
+    def __init__(self, selector: DistributedSelector) -> None:
+        self.selector = selector
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self.selector.flush()
+        if args.should_save:
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            save_checkpoint(folder / STATE, self.selector.state_dict())
+
+
+class _Unskipped:
+    """The selector's batches, with stand-ins where the Trainer is going to skip some.
+
+    A Trainer that resumes skips the batches of the epoch that it has trained on. A loaded selector goes
+    on behind them by itself, so what is skipped here was never drawn.
+    """
+
+    def __init__(self, selector: DistributedSelector) -> None:
+        self.selector = selector
+
+    def __len__(self) -> int:
+        return len(self.selector)
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
+        for _ in range(len(self.selector) - self.selector.batches_left):
+            yield np.array([], dtype=np.int64)
+        yield from self.selector
+
+
+class _WithIndex:
+    """A collator for an `IndexedDataset` that adds the index to what another one makes."""
+
+    def __init__(self, collate: Callable[[list[Any]], dict[str, Any]]) -> None:
+        self.collate = collate
+
+    def __call__(self, items: list[tuple[int, Any]]) -> dict[str, Any]:
+        batch = self.collate([item for _, item in items])
+        return {**batch, INDEX: torch.tensor([index for index, _ in items])}

@@ -1,0 +1,90 @@
+"""TensorBoard: the curves of a training and where its draws went."""
+
+from pathlib import Path
+
+from tailbatch.errors import require
+from tailbatch.selection import SelectionDiagnostics, Selector
+from tailbatch.training import Callback, Epoch
+
+require("tensorboard", extra="tensorboard")
+
+from torch.utils.tensorboard import SummaryWriter
+
+
+class TensorBoardCallback(Callback):
+    """Writes each epoch of `tailbatch.training.Trainer` as TensorBoard scalars.
+
+    Parameters
+    ----------
+    folder
+        Where TensorBoard looks: ``tensorboard --logdir FOLDER``.
+    selector
+        The training's selector, to write how far from uniform it draws as well; O(n) an epoch.
+
+    Examples
+    --------
+    >>> from tailbatch.results import TrainingPlan
+    >>> from tailbatch.training import Trainer
+    >>> import tempfile
+    >>> trainer = Trainer(TrainingPlan(), callbacks=[TensorBoardCallback(tempfile.mkdtemp())])
+    """
+
+    def __init__(self, folder: Path | str, selector: Selector | None = None) -> None:
+        self._folder = str(folder)
+        self._selector = selector
+        self._writer: SummaryWriter | None = None
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Write what an epoch left."""
+        if self._writer is None:
+            # A training that is resumed writes over what a later epoch of its predecessor had left.
+            self._writer = SummaryWriter(self._folder, purge_step=epoch.number)
+        values = scalars(epoch)
+        if self._selector is not None:
+            values |= selection_scalars(self._selector.diagnostics())
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, epoch.number)
+        self._writer.flush()
+
+
+def scalars(epoch: Epoch) -> dict[str, float]:
+    """Return an epoch's numbers by name, for any logger that takes names and numbers.
+
+    Examples
+    --------
+    >>> epoch = Epoch(1, 10, 0.5, 1e-3, 0.4, None, None, {"macro_auc": 0.7}, 0.2, 0.9)
+    >>> scalars(epoch)["validation/macro_auc"]
+    0.7
+    """
+    known = {
+        "train/batch_objective": epoch.batch_objective,
+        "train/objective": epoch.training_objective,
+        "train/bce": epoch.training_bce,
+        "train/lr": epoch.lr,
+        "train/seconds": epoch.seconds,
+        "selection/minority_share": epoch.minority_share,
+        "selection/distinct_share": epoch.distinct_share,
+        **{f"validation/{name}": value for name, value in epoch.validation.items()},
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def selection_scalars(diagnostics: SelectionDiagnostics) -> dict[str, float]:
+    """Return a selector's diagnostics by name, for any logger that takes names and numbers.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import UniformSelector
+    >>> selection_scalars(UniformSelector(8, batch_size=4).diagnostics())["selection/lag"]
+    0
+    """
+    known = {
+        "selection/effective_sample_size": diagnostics.effective_sample_size,
+        "selection/effective_pressure": diagnostics.effective_pressure,
+        "selection/distinct_share": diagnostics.distinct_share,
+        "selection/minority_share": diagnostics.minority_share,
+        "selection/seconds": diagnostics.seconds,
+        "selection/lag": diagnostics.lag,
+        "selection/dropped_batches": diagnostics.dropped_batches,
+    }
+    return {name: value for name, value in known.items() if value is not None}
