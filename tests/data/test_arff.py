@@ -176,6 +176,12 @@ def test_comments_and_spaces_in_the_data(write):
     np.testing.assert_array_equal(data.Y, [[0], [1], [0]])
 
 
+def test_comments_after_quoted_values(write):
+    header = "@attribute x {'a b','50 %'}\n@attribute y {0,1}\n"
+    data = read_arff(write(small("'a b',0 % why, 'so'\n'50 %',1\n", header=header)))
+    np.testing.assert_array_equal(data.X, [[0], [1]])
+
+
 def test_explicit_zeros_are_not_stored_and_any_order_is_read(write):
     data = read_arff(write(small("{1 1, 0 0}\n{0 3}\n")))
     np.testing.assert_array_equal(data.X.toarray(), [[0], [3]])

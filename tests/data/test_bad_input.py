@@ -104,6 +104,7 @@ def sparse(rows):
             " file: say where with labels=",
         ),
         (changed("-C -2", "-C -1000000000"), "has 4 attributes, so -1,000,000,000 of them cannot"),
+        (changed("-C -2", "-C " + "9" * 5000), "no labels found for"),
         (changed("-C -2", "-C 0"), "has 4 attributes, so 0 of them cannot be labels; say how many"),
         (changed("{0,1}\n@data", "string\n@data"), "line 5: 'b' of type string cannot be a label"),
     ],
@@ -206,7 +207,7 @@ def test_a_header_without_end_stops_at_the_limit(write, monkeypatch):
 
 def test_first_values_that_sparse_rows_leave_out_stop_at_the_limit(write, monkeypatch):
     monkeypatch.setattr(arff_columns, "MAX_IMPLIED_ONES", 1000)
-    with pytest.raises(DataError, match="would fill more than 1,000 cells; declare 0 as first"):
+    with pytest.raises(DataError, match=r"data\.arff: .* would fill more than 1,000 cells"):
         read_arff(write(sparse("{}\n" * 1001)))
 
 

@@ -63,6 +63,10 @@ def test_take_keeps_order_repetition_and_names():
     assert part.label_names == ("a", "b")
 
 
+def test_take_nothing():
+    assert from_arrays().take([]).n_samples == 0
+
+
 def test_with_features_chooses_columns():
     part = from_arrays(X=csr_array(X)).with_features([1])
     np.testing.assert_array_equal(part.X.toarray(), X[:, [1]])
@@ -251,6 +255,7 @@ def test_missing_values_are_imputed_when_asked():
         (FRAME, ["nope"], "there is no label column 'nope'; the columns are: length, color"),
         (FRAME, [], "labels names no column; the columns are"),
         (FRAME, "zzz", "labels='zzz' is neither a column nor the beginning of one"),
+        (pd.concat([FRAME, FRAME], axis=1), "tag_", "the column 'length' occurs twice; rename one"),
         (FRAME, 9, "labels=9, and there are 5 columns"),
         (FRAME, 0, "labels=0, and there are 5 columns"),
         (FRAME, "length", r"'length' holds numbers, .* write labels=\['length'\]"),
@@ -265,6 +270,11 @@ def test_missing_values_are_imputed_when_asked():
 def test_what_is_refused_in_a_frame_is_named(frame, labels, message):
     with pytest.raises(DataError, match=message):
         MultiLabelDataset.from_frame(frame, labels=labels)
+
+
+def test_an_unknown_way_with_missing_values_is_refused():
+    with pytest.raises(DataError, match="missing must be 'error' or 'impute', got 'drop'"):
+        MultiLabelDataset.from_frame(FRAME, labels="tag_", missing="drop")
 
 
 def test_a_frames_own_index_names_the_row():

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 from tailbatch.data.arff_columns import BINARY, TRUTH, AttributeType, Collector, Kind, Layout
 from tailbatch.data.arff_labels import Labels, label_positions
 from tailbatch.data.arff_rows import QUOTED, CarefulRows, fast_dense, fast_sparse, unquote
-from tailbatch.data.dataset import MultiLabelDataset, first_repeated
-from tailbatch.data.text import at_line, stem, text_blocks
+from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.text import at_line, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
@@ -24,7 +24,7 @@ _ATTRIBUTE = re.compile(
     rf"^[ \t]*@attribute[ \t]+([^\s{{'\"][^\s{{]*|{QUOTED})[ \t]*(.*)", re.IGNORECASE | re.MULTILINE
 )
 _NOMINAL = re.compile(rf"\{{((?:{QUOTED}|[^}}'\"])*+)\}}")
-_VALUE = re.compile(rf"\s*({QUOTED}|[^,]*?)\s*(?:,|$)")
+_VALUE = re.compile(rf"\s*({QUOTED}|[^,]*)\s*(?:,|$)")
 _KINDS: dict[str, Kind] = {
     "numeric": "numeric",
     "real": "numeric",
@@ -199,7 +199,8 @@ def _refuse_repeated(path: Path, header: _Header) -> None:
 def _parse_type(text: str) -> AttributeType:
     """Return the type written as ``numeric`` or ``{red, 'dark blue'}``."""
     if nominal := _NOMINAL.match(text):
-        values = tuple(unquote(value[1]) for value in _VALUE.finditer(nominal[1]) if value[1])
+        words = (value[1].strip() for value in _VALUE.finditer(nominal[1]))
+        values = tuple(unquote(word) for word in words if word)
         if not values:
             raise ValueError(f"a nominal attribute needs values, found {text[:40]!r}")
         if (repeated := first_repeated(values)) is not None:
@@ -243,7 +244,7 @@ def _collect(
             first = next(careful.lines(line, block), None)
             if first is None:
                 continue
-            collector = Collector(layout, is_sparse=first[1].startswith("{"))
+            collector = Collector(path, layout, is_sparse=first[1].startswith("{"))
         if collector.is_sparse:
             entries = fast_sparse(block, layout) if layout.only_numbers else None
             collector.add_sparse(careful.sparse(line, block) if entries is None else entries)

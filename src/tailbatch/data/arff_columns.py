@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -144,13 +145,16 @@ class Collector:
 
     Parameters
     ----------
+    path
+        The file, for messages.
     layout
         What becomes of each attribute.
     is_sparse
         Whether rows are sparse; the features then are too.
     """
 
-    def __init__(self, layout: Layout, *, is_sparse: bool) -> None:
+    def __init__(self, path: Path, layout: Layout, *, is_sparse: bool) -> None:
+        self.path = path
         self.layout = layout
         self.is_sparse = is_sparse
         self._dense = bytearray()  # grows in place, like the buffers of a CsrBuilder
@@ -202,8 +206,9 @@ class Collector:
         self._n_implied += n * len(implied)
         if self._n_implied > MAX_IMPLIED_ONES:
             raise DataError(
-                f"the first values of {len(implied):,} nominal attributes, which sparse rows leave "
-                f"out, would fill more than {MAX_IMPLIED_ONES:,} cells; declare 0 as first value"
+                f"{self.path}: the first values of {len(implied):,} nominal attributes, which "
+                f"sparse rows leave out, would fill more than {MAX_IMPLIED_ONES:,} cells; declare "
+                "0 as first value"
             )
         rank = np.searchsorted(implied, rows.columns)
         counted = implied[np.minimum(rank, len(implied) - 1)] == rows.columns
@@ -261,7 +266,8 @@ class Collector:
             first, declared = self.layout.target[position], self.layout.types[position]
             if n_present[first] == 0:
                 raise DataError(
-                    f"every value of {self.layout.names[position]!r} is missing; leave it out"
+                    f"{self.path}: every value of {self.layout.names[position]!r} is missing; "
+                    "leave it out"
                 )
             if self.layout.is_one_hot[position]:
                 target[first] += np.argmax(sums[first : first + len(declared.values)])

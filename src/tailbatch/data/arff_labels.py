@@ -12,13 +12,12 @@ from xml.etree.ElementTree import ParseError
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
-from tailbatch.data.dataset import first_repeated
-from tailbatch.data.text import stem
+from tailbatch.data.text import first_repeated, stem
 from tailbatch.errors import DataError
 
 Labels = int | str | Path | Sequence[str] | None
 
-_MEKA = re.compile(r"(?<![^\s:'\"])-C\s+(-?\d+)")
+_MEKA = re.compile(r"(?<![^\s:'\"])-C\s+(-?\d{1,18})(?!\d)")
 
 
 def label_positions(

@@ -20,8 +20,10 @@ from tailbatch.data.text import at_line
 
 QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _CELL = re.compile(rf"\s*({QUOTED}|[^,]*)\s*(,|$)")
-_PAIR = re.compile(rf"\s*([^\s,}}]+)\s+({QUOTED}|[^,}}'\"\s][^,}}]*)\s*([,}}])")
-_WEIGHT = re.compile(r",?\s*\{\s*[-+.\deE]+\s*\}")
+_PAIR = re.compile(rf"\s*+([^\s,}}]++)\s++({QUOTED}|[^,}}'\"\s][^,}}]*+)\s*+([,}}])")
+_EMPTY = re.compile(r"\{\s*\}")
+_WEIGHT = re.compile(r",?\s*\{\s*[-+.\deE]+\s*\}$")
+_COMMENT = re.compile(rf"({QUOTED})|\s%.*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -160,13 +162,13 @@ class CarefulRows:
     def _dense_row(self, line: int, text: str) -> list[float]:
         if text[0] == "{":
             raise at_line(self.path, line, "a sparse row {...} in a file of dense rows; use one")
-        if weight := re.search(_WEIGHT.pattern + r"$", text):
+        if "%" in text:
+            text = _COMMENT.sub(lambda match: match[1] or "", text)
+        if weight := _WEIGHT.search(text):
             self.saw_weights = True
             text = text[: weight.start()]
-        if "'" in text or '"' in text:
-            cells = [match[1].strip() for match in _cells(text)]
-        else:
-            cells = [cell.strip() for cell in re.sub(r"\s%.*", "", text).split(",")]
+        has_quotes = "'" in text or '"' in text
+        cells = [cell.strip() for cell in (_cells(text) if has_quotes else text.split(","))]
         if len(cells) != len(self.layout.names):
             raise at_line(
                 self.path,
@@ -180,8 +182,8 @@ class CarefulRows:
         if text[0] != "{":
             raise at_line(self.path, line, "a dense row in a file of sparse rows {...}; use one")
         entries: dict[int, float] = {}
-        position = 1
-        empty = re.compile(r"\s*\}").match(text, 1)
+        empty = _EMPTY.match(text)
+        position = empty.end() if empty else 1
         while not empty:
             pair = _PAIR.match(text, position)
             if pair is None:
@@ -200,7 +202,7 @@ class CarefulRows:
             position = pair.end()
             if pair[3] == "}":
                 break
-        self._check_rest(text[empty.end() if empty else position :].strip(), line)
+        self._check_rest(text[position:].strip(), line)
         return sorted(entries.items())
 
     def _check_rest(self, rest: str, line: int) -> None:
@@ -258,10 +260,10 @@ class CarefulRows:
         return np.nan
 
 
-def _cells(text: str) -> Iterator[re.Match[str]]:
+def _cells(text: str) -> Iterator[str]:
     """Yield the cells of a dense row that has quotes."""
     for match in _CELL.finditer(text):
-        yield match
+        yield match[1]
         if match[2] != ",":
             return
 

@@ -1,6 +1,7 @@
 """The one type every room works on: features, labels, their names, and a digest of the content."""
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from tailbatch.data.frames import FrameLabels, frame_features, frame_labels
+from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
 MAX_DENSE_LABELS = 1000
 
 _CELLS_PER_BLOCK = 1 << 20
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +168,8 @@ class MultiLabelDataset:
         """
         chosen, Y, label_names = frame_labels(frame, labels)
         X, feature_names, notices = frame_features(frame.drop(columns=chosen), missing=missing)
+        for notice in notices:
+            _LOGGER.warning("%s: %s", name, notice)
         dataset = cls.from_arrays(
             X, Y, name=name, feature_names=feature_names, label_names=label_names
         )
@@ -216,6 +222,8 @@ class MultiLabelDataset:
     def take(self, index: ArrayLike) -> Self:
         """Return the rows at `index`, in that order."""
         rows = np.asarray(index)
+        if rows.size == 0:
+            rows = rows.astype(np.int64)  # an empty list would be one of floats
         return replace(self, X=self.X[rows], Y=self.Y[rows])
 
     def with_features(self, columns: ArrayLike) -> Self:
@@ -250,13 +258,6 @@ def label_matrix(Y: LabelMatrix) -> LabelMatrix:
     if Y.shape[1] > MAX_DENSE_LABELS:
         return csr_array(Y)
     return Y if isinstance(Y, np.ndarray) else Y.toarray()
-
-
-def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurred before, if any."""
-    if len(set(names)) == len(names):
-        return None
-    return next(name for place, name in enumerate(names) if names.index(name) < place)
 
 
 def _names(given: Sequence[str] | None, what: str, count: int) -> tuple[str, ...]:

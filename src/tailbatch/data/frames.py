@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def frame_labels(
     tuple
         The columns used, the labels (n, q), and their names.
     """
+    if (repeated := first_repeated([str(column) for column in frame.columns])) is not None:
+        raise DataError(f"the column {repeated!r} occurs twice; rename one")
     if isinstance(labels, int):
         if not 0 < abs(labels) <= frame.shape[1]:
             raise DataError(f"labels={labels}, and there are {frame.shape[1]} columns")
@@ -135,6 +138,8 @@ def frame_features(
     """
     import pandas as pd
 
+    if missing not in ("error", "impute"):
+        raise DataError(f"missing must be 'error' or 'impute', got {missing!r}")
     if frame.shape[1] and all(isinstance(kind, pd.SparseDtype) for kind in frame.dtypes):
         return frame.sparse.to_coo(), tuple(map(str, frame.columns)), ()
     parts: list[NDArray[np.float64]] = []

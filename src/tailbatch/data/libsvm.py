@@ -13,7 +13,7 @@ from tailbatch.data.text import MAX_COLUMNS, at_line, stem, text_blocks
 from tailbatch.errors import DataError
 
 _ROW = re.compile(rb"\s*(?:\d+(?:,\d+)*)?(?:(?:^|\s+)\d+:[-+.\deE]+)*\s*(?:#.*)?")
-_SIZES = re.compile(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
+_SIZES = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")
 
 
 def looks_like_libsvm(lines: Sequence[bytes]) -> bool:

@@ -2,20 +2,22 @@
 
 import csv
 import io
+import logging
 import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tailbatch.data.dataset import MultiLabelDataset, first_repeated
+from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.frames import FrameLabels
-from tailbatch.data.text import at_line, stem, text_blocks
+from tailbatch.data.text import at_line, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError, require
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_LOGGER = logging.getLogger(__name__)
 _FIELDS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 
 
@@ -50,6 +52,7 @@ def read_table(
         line = raw.count(b"\n", 0, error.start) + 1
         text = raw.decode("latin-1")
         notices = [f"line {line} is not UTF-8, so the file is read as Latin-1"]
+        _LOGGER.warning("%s: %s", path, notices[0])
     dataset = _from_frame(path, _parse(path, text), labels, missing)
     return replace(dataset, notices=(*notices, *dataset.notices))
 
