@@ -137,10 +137,10 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
         epochs.extend(digest, _epochs(record.history))
         labels.extend(digest, _labels(record.labels))
         losses += [{"digest": digest, **row} for row in loss_quantiles(kept)]
+    # Without any run, the columns are still there.
+    nothing = _spec_row(RunSpec(dataset="", dataset_digest=""))
     return Evidence(
-        runs=named(pd.DataFrame(rows))
-        if rows
-        else pd.DataFrame(columns=["data", "learner", "arm"]),
+        runs=named(pd.DataFrame(rows or [nothing])).iloc[: len(rows)],
         curves=epochs.frame(),
         labels=labels.frame(),
         losses=pd.DataFrame(losses),

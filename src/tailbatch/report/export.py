@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.files import replacing
+from tailbatch.report.evidence import printable
 
 #: What stands in a table where there is no value.
 MISSING = "\N{EN DASH}"
@@ -81,8 +82,10 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def _no_formula(value: object) -> object:
-    dangerous = isinstance(value, str) and value.lstrip()[:1] in {"=", "+", "-", "@"}
-    return f"'{value}" if dangerous else value
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.lstrip()[:1] in {"=", "+", "-", "@"} else text
 
 
 def latex_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:

@@ -55,7 +55,7 @@ def write_report(
     if not Path(store).is_dir():
         raise ResultError(f"there is no store at {store}: a study makes one")
     evidence = read_store(records, study=study)
-    if evidence.runs.empty and evidence.absent.empty:
+    if evidence.runs.empty and evidence.absent.empty and evidence.datasets.empty:
         raise ResultError(f"the store {store} has no runs to report on: run a study first")
     out = Path(out)
     beside = out.with_name(f"{out.stem}-files")

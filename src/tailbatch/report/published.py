@@ -10,6 +10,7 @@ from tailbatch.report.tables import gain_sign
 
 #: Which strategies the paper compares: Table 2, then Table 4.
 _PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
+_ROUNDING = 0.00501  # half a unit of the last printed digit
 _FACTS = {
     "n_samples": "n",
     "n_features": "d",
@@ -91,9 +92,10 @@ def _note(dataset: str, preparation: str) -> str:
 
 
 def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a dataset and fact that the paper prints (Table 1): printed, measured, agreement.
+    """Return one row a dataset and fact: what the paper prints (Table 1) and what was measured.
 
-    ``agrees`` allows for the rounding of the printed number; ``note`` is the catalog's explanation.
+    ``agrees`` allows for the rounding of the printed number, and is missing where the paper has none;
+    ``note`` is the catalog's explanation of a difference.
 
     Examples
     --------
@@ -101,23 +103,23 @@ def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFra
     ...                      "label_cardinality": [4.237]})
     >>> paper = pd.DataFrame({"dataset": ["yeast"], "q": [15], "cardinality": [4.24]})
     >>> printed_facts(ours, paper)[["fact", "printed", "measured", "agrees"]].values.tolist()
-    [['n_labels', 15.0, 14.0, False], ['label_cardinality', 4.24, 4.237, True]]
+    [['n labels', 15.0, 14.0, False], ['label cardinality', 4.24, 4.237, True]]
     """
     rows = []
-    printed = {dataset_key(row["dataset"]): row for _, row in published.iterrows()}
-    for _, ours in datasets.iterrows():
-        theirs = printed.get(dataset_key(ours["dataset"]))
-        if theirs is None:
-            continue
+    theirs = published.assign(key=published["dataset"].map(dataset_key)).set_index("key")
+    for ours in datasets.to_dict("records"):
+        key = dataset_key(ours["dataset"])
+        entry = catalog().get(key)
         for fact, name in _FACTS.items():
-            if fact in ours and name in theirs and not pd.isna(ours[fact]):
-                agrees = bool(abs(ours[fact] - theirs[name]) <= 0.00501)
-                entry = catalog().get(dataset_key(ours["dataset"]))
-                note = entry.note if entry is not None and not agrees else ""
-                cells = (ours["dataset"], ours["preparation"], fact, theirs[name], ours[fact])
-                rows.append((*cells, agrees, note))
+            if fact not in ours or pd.isna(ours[fact]):
+                continue
+            value = theirs[name].get(key) if name in theirs else None
+            agrees = None if value is None else bool(abs(ours[fact] - value) <= _ROUNDING)
+            note = entry.note if entry is not None and agrees is False else ""
+            cells = (ours["dataset"], ours["preparation"], fact.replace("_", " "))
+            rows.append((*cells, value, ours[fact], agrees, note))
     columns = ["dataset", "preparation", "fact", "printed", "measured", "agrees", "note"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).astype({"printed": float, "measured": float})
 
 
 def printed(name: str) -> pd.DataFrame:

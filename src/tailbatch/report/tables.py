@@ -203,8 +203,9 @@ def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
         row |= _percent(relative_change(pairs[arm, metric]), metric)
         row["p"] = wilcoxon(after, before).p_value if len(means) >= _FEWEST else np.nan
         rows.append(row)
-    table = pd.DataFrame(rows)
-    return table.assign(p_holm=table.groupby("arm")["p"].transform(adjusted)) if rows else table
+    columns = ["arm", "metric", "cells", "win", "tie", "loss", "percent", "low", "high", "p"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(p_holm=table.groupby("arm")["p"].transform(adjusted))
 
 
 def _percent(change: Change, metric: str) -> dict[str, float]:

@@ -1,0 +1,196 @@
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from report.synthetic import make_arrays, make_record, make_specs, make_store
+from tailbatch.errors import ResultError
+from tailbatch.report.analysis import analyze
+from tailbatch.report.evidence import gather, read_store
+from tailbatch.report.page import render, write_report
+from tailbatch.results import DatasetFacts, ResultStore
+
+HOSTILE = '</script><img src=x onerror="alert(1)">{{ 7*7 }} $x_1$ \x1b[31m=cmd|calc'
+
+
+class Page(HTMLParser):
+    """Collects what the tests ask a page for."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.ids, self.links, self.text = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.tags.append((tag, given))
+        if "id" in given:
+            self.ids.append(given["id"])
+        if tag == "a":
+            self.links.append(given["href"])
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def page_of(specs, **facts):
+    evidence = gather((make_record(spec, **facts) for spec in specs), make_arrays)
+    return render(analyze(evidence), title="Made up", store="store", files="report-files")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A report with missing cells, several pressures and a second baseline seed."""
+    folder = tmp_path_factory.mktemp("report")
+    specs = make_specs(models=("dela",), pressures=(2.0, 16.0, 64.0), random_seeds=3, folds=2)
+    make_store(folder / "store", specs, lost=(7,), failed=(8,))
+    write_report(folder / "store", folder / "report.html")
+    return folder
+
+
+def test_the_page_says_what_ran_how_fairly_and_what_came_out(written):
+    text = "".join(Page((written / "report.html").read_text()).text)
+    assert re.search(r"adaptive beats random on 1\d of 12 comparisons", text)
+    assert "the same digest in 4 of 4 groups of compared runs" in text
+    assert "2 of the wanted runs are not here" in text
+    assert "the loss is no longer a number" in text
+    assert re.search(r"adaptive \(best of 3\) [a-z ]+ random \(best of 3\) on \d+ of 12", text)
+    assert "Beside the published numbers" in text
+
+
+def test_every_link_leads_somewhere_on_the_page(written):
+    page = Page((written / "report.html").read_text())
+    assert len(page.ids) == len(set(page.ids))
+    assert page.links
+    for link in page.links:
+        assert link.startswith("#")
+        assert link[1:] in page.ids
+
+
+def test_every_mean_leads_to_the_records_it_is_made_of(written):
+    text = (written / "report.html").read_text()
+    rows = re.findall(r'<tr data-cell="([^"]+)">', text)
+    assert rows
+    named = set(re.findall(r"<code>([0-9a-f]{32})</code>", text))
+    assert named == {path.stem for path in (written / "store" / "runs").glob("*.json")}
+    assert set(rows) <= set(Page(text).ids)
+
+
+def test_the_page_names_nothing_outside_itself(written):
+    page = Page((written / "report.html").read_text())
+    for tag, given in page.tags:
+        assert "src" not in given
+        assert tag not in {"iframe", "object", "embed", "base"}
+        if tag == "link":
+            assert given["href"] == "data:,"
+    text = (written / "report.html").read_text()
+    assert "@import" not in text
+    assert "url(" not in text
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_tables_have_captions_and_scopes(written):
+    tags = Page((written / "report.html").read_text()).tags
+    names = [tag for tag, _ in tags]
+    assert names.count("caption") == names.count("table") > 5
+    assert all("scope" in given for tag, given in tags if tag == "th")
+    assert {"header", "nav", "main", "footer", "h1"} <= set(names)
+    assert names.count("h1") == 1
+
+
+def test_tables_and_figures_lie_beside_the_page(written):
+    names = {path.name for path in (written / "report-files").iterdir()}
+    for table in ("results", "overall", "comparisons", "fairness", "missing", "published"):
+        assert {f"{table}.csv", f"{table}.tex", f"{table}.md"} <= names
+    for figure in ("gains", "convergence", "validation", "labels", "sample-losses", "pressures"):
+        assert {f"{figure}.svg", f"{figure}.png"} <= names
+    assert {"runs.csv", "curves.csv", "labels.csv", "sample-losses.csv"} <= names
+    assert r"\textbf{" in (written / "report-files" / "results.tex").read_text()
+
+
+def test_the_same_store_gives_the_same_bytes(written, tmp_path):
+    write_report(written / "store", tmp_path / "report.html")
+    for path in [written / "report.html", *(written / "report-files").iterdir()]:
+        again = tmp_path / path.relative_to(written)
+        assert again.read_bytes() == path.read_bytes(), path.name
+
+
+def test_hostile_names_stay_text():
+    specs = make_specs(datasets=(HOSTILE, "scene"), models=("mlp",), folds=2)
+    text = page_of(specs, label_names=[f"{HOSTILE} {place}" for place in range(12)])
+    page = Page(text)
+    assert not any(tag == "img" or "onerror" in given for tag, given in page.tags)
+    assert sum(tag == "script" for tag, _ in page.tags) == 2
+    assert "49 $x_1$" not in text
+    assert "\x1b" not in text
+    shown = HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}")
+    assert shown in "".join(page.text)
+    data = re.search(r'id="report-data">(.*?)</script>', text, re.DOTALL)[1]
+    assert shown in json.loads(data)["labels"]
+
+
+def test_hostile_names_do_no_harm_in_files(tmp_path):
+    specs = make_specs(datasets=(HOSTILE,), models=("../../x",), folds=2)
+    make_store(tmp_path / "store", specs, label_names=[f"={place}$^" for place in range(12)])
+    write_report(tmp_path / "store", tmp_path / "out" / "report.html")
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "out"}
+    assert "'=0$^" in (tmp_path / "out" / "report-files" / "labels.csv").read_text()
+
+
+def test_cells_without_runs_are_shown_as_such(tmp_path):
+    specs = make_specs(datasets=("scene",), models=("mlp",), folds=2)
+    gone = [place for place, spec in enumerate(specs) if spec.strategy == "hard"]
+    evidence = read_store(make_store(tmp_path, specs, failed=gone, arrays=False))
+    text = render(analyze(evidence), title="Made up", store="store", files="files")
+    row = re.search(r"hard<span.*?</tr>", text, re.DOTALL)[0]
+    assert "no run" in row
+    assert "0 of 2 runs" in row
+
+
+def test_a_store_in_which_all_runs_failed_has_a_report(tmp_path):
+    specs = make_specs(datasets=("scene",), models=("mlp",), folds=1)
+    make_store(tmp_path / "store", specs, failed=range(len(specs)))
+    write_report(tmp_path / "store", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "No run has finished" in text
+    assert "the loss is no longer a number" in text
+
+
+def test_a_store_of_dataset_facts_alone_has_a_report(tmp_path):
+    facts = {"full": {"n_samples": 2417, "n_labels": 14, "label_cardinality": 4.237}}
+    kept = DatasetFacts(name="yeast", path="", size=1, modified=1, digest="ab", facts=facts)
+    ResultStore(tmp_path / "store").keep_dataset(kept, "yeast")
+    write_report(tmp_path / "store", tmp_path / "report.html", title="Table 1")
+    text = "".join(Page((tmp_path / "report.html").read_text()).text)
+    assert "Datasets, printed and measured" in text
+    assert "4.2370" in text
+
+
+def test_one_study_of_several_can_be_reported(tmp_path):
+    store = make_store(tmp_path / "store", make_specs(folds=1), arrays=False)
+    wanted = make_specs(datasets=("scene",), folds=1)
+    make_store(tmp_path / "store", wanted, arrays=False)  # replaces the study of that name
+    assert len(read_store(store, study="made-up").runs) == len(wanted)
+    assert len(read_store(store).runs) == len(make_specs(folds=1))
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("nowhere", r"^there is no store at .*nowhere: a study makes one$"),
+        ("empty", r"^the store .*empty has no runs to report on: run a study first$"),
+    ],
+)
+def test_nothing_to_report_is_said(tmp_path, folder, message):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ResultError, match=message):
+        write_report(tmp_path / folder, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_reports_load_no_torch():
+    code = "import sys, tailbatch.report.page; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
