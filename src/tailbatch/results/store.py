@@ -20,6 +20,7 @@ from tailbatch.results.record import (
     RunRecord,
     StudyPlan,
     from_json,
+    sealed_digest,
     to_json,
 )
 from tailbatch.results.spec import RunSpec, known_fields
@@ -141,20 +142,14 @@ class ResultStore:
         """
         wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
         for path in self._files("runs"):
-            if wanted is not None and path.stem not in wanted:
-                continue
-            try:
-                yield self._record(path)
-            except FileNotFoundError:
-                continue  # another process has just set it aside
-            except NewerRecordError:
-                raise
-            except ResultError as error:
-                self._set_aside(path, error)
+            if wanted is None or path.stem in wanted:
+                record = self._readable(path)
+                if record is not None:
+                    yield record
 
     def done(self) -> frozenset[str]:
-        """Return the digests of all runs that are done and whose records can be read."""
-        return frozenset(record.spec.digest for record in self.records())
+        """Return the digests of all runs that are done, setting damaged records aside."""
+        return frozenset(path.stem for path in self._files("runs") if self._is_whole(path))
 
     def frame(self, study: str | None = None) -> pd.DataFrame:
         """Return one row a run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
@@ -267,13 +262,35 @@ class ResultStore:
                 self._set_aside(path, error)
 
     def _record(self, path: Path) -> RunRecord:
+        text = _read(path)
         try:
-            record = RunRecord.from_json(_read(path))
+            record = RunRecord.from_json(text)
         except NewerRecordError as error:
             raise NewerRecordError(f"{path} was {error}") from error
         if record.spec.digest != path.stem:
             raise ResultError(f"{path.name} holds another run ({record.spec.digest})")
+        if sealed_digest(text.encode()) is None:
+            raise ResultError("its checksum does not agree with its content")
         return record
+
+    def _is_whole(self, path: Path) -> bool:
+        try:
+            whole = sealed_digest(path.read_bytes()) == path.stem
+        except FileNotFoundError:
+            return False  # another process has just set it aside
+        return whole or self._readable(path) is not None
+
+    def _readable(self, path: Path) -> RunRecord | None:
+        """Return a record, or set it aside if it is damaged."""
+        try:
+            return self._record(path)
+        except FileNotFoundError:
+            return None  # another process has just set it aside
+        except NewerRecordError:
+            raise
+        except ResultError as error:
+            self._set_aside(path, error)
+            return None
 
     def _set_aside(self, path: Path, error: ResultError) -> None:
         aside = self.path / "damaged" / path.name
