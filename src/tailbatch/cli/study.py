@@ -241,7 +241,7 @@ def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[],
     if ray is None:
         from tailbatch.study import WorkerPool
 
-        count = workers or len(os.sched_getaffinity(0))
+        count = workers or _cores()
         yield partial(WorkerPool, count), count
         return
     from tailbatch.integrations.ray import RayExecutor, connected
@@ -250,6 +250,13 @@ def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[],
     environment = {name: os.environ[name] for name in ("TAILBATCH_DATA",) if name in os.environ}
     with connected(ray):
         yield partial(RayExecutor, environment), workers or RayExecutor().workers
+
+
+def _cores() -> int:
+    """Return the cores this process may use; not every system can tell them from all there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

@@ -179,8 +179,7 @@ class Study:
                 raise StudyError(
                     f"study {values.get('name')} has no quick variant: add a table quick"
                 )
-            plan = {**values.get("plan", {}), **changes.get("plan", {})}
-            values = {**values, **changes, "plan": plan, "name": f"{values.get('name')}-quick"}
+            values = _quick(values, changes)
         keys = [item.name for item in fields(cls)]
         for key in values:
             check_known("key of a study", key, keys)
@@ -249,6 +248,16 @@ def _read(path: Path) -> dict[str, Any]:
         return values
     check_known("study to extend", base, known_studies())
     return {**_read(known_studies()[base]), **values}
+
+
+def _quick(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's values with the changes of its quick variant, under a name that says so."""
+    plan = {**values.get("plan", {}), **changes.get("plan", {})}
+    names = {
+        "name": f"{values.get('name')}-quick",
+        "title": f"Quick variant, smaller than its name says: {values.get('title', '')}",
+    }
+    return {**values, **names, **changes, "plan": plan}
 
 
 def _plan(values: Mapping[str, Any]) -> TrainingPlan:
