@@ -263,7 +263,7 @@ class SelectorContract:
         state = selector.state_dict()
         assert all(isinstance(value, int | str | np.ndarray) for value in state.values())
         assert sum(value.nbytes for value in state.values() if isinstance(value, np.ndarray)) <= (
-            12 * N + 16 * (B + 1) + 8 + (8 * N if "held" in state else 0)
+            12 * N + 8 * (B + 1) + 8 + (8 * N if "held" in state else 0)
         )
         other = self.make()
         other.load_state_dict(

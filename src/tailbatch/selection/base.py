@@ -42,7 +42,7 @@ class Batch:
     """A batch that was handed out, until its losses come."""
 
     index: IntArray
-    weights: FloatArray
+    weights: FloatArray | None  # None: 1 / b each
     epoch: int
 
 
@@ -241,7 +241,10 @@ class Selector(ABC):
 
         ``1 / b`` each unless importance weights were switched on. `index` as for `observe`.
         """
-        return self._pending[self._find_pending(index)].weights.copy()
+        batch = self._pending[self._find_pending(index)]
+        if batch.weights is None:
+            return np.full(len(batch.index), 1 / len(batch.index))
+        return batch.weights.copy()
 
     def _find_pending(self, index: npt.ArrayLike | None) -> int:
         """Return the place of a batch among the pending ones, or say why it has none."""
@@ -300,6 +303,8 @@ class Selector(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue, as plain integers, strings and arrays (copies)."""
         epoch, number, under_way = self._where_to_continue()
+        index = [batch.index for batch in self._pending]
+        weights = [batch.weights for batch in self._pending if batch.weights is not None]
         return {
             **self._identity(),
             "epoch": epoch,
@@ -308,9 +313,9 @@ class Selector(ABC):
             "lag": self._lag,
             "dropped": self._dropped,
             "times_drawn": self._times_drawn.copy(),
-            "pending_sizes": np.array([len(batch.index) for batch in self._pending], np.int64),
-            "pending": np.array([i for batch in self._pending for i in batch.index], np.int64),
-            "pending_weights": np.array([w for batch in self._pending for w in batch.weights]),
+            "pending_sizes": np.array([len(batch) for batch in index], dtype=np.int64),
+            "pending": np.concatenate([np.empty(0, dtype=np.int64), *index]),
+            "pending_weights": np.concatenate([np.empty(0), *weights]),
             **self._own_state(),
         }
 
@@ -333,10 +338,7 @@ class Selector(ABC):
         counts = {key: state_integer(state, key) for key in ("epoch", "number", "lag", "dropped")}
         under_way = bool(state_integer(state, "under_way"))
         times_drawn = state_array(state, "times_drawn", np.int32, self.n_samples)
-        ends = np.cumsum(state_array(state, "pending_sizes", np.int64))
-        n_pending = int(ends[-1]) if len(ends) else 0
-        index = state_array(state, "pending", np.int64, n_pending)
-        weights = state_array(state, "pending_weights", np.float64, n_pending)
+        pending = _pending_batches(state, counts["epoch"])
         commit = self._own_loader(state)
 
         commit()
@@ -344,11 +346,7 @@ class Selector(ABC):
         self._lag, self._dropped = counts["lag"], counts["dropped"]
         self._under_way = self._resuming = under_way
         self._times_drawn[:] = times_drawn
-        cuts = ends[:-1]
-        self._pending = [
-            Batch(i, w, self._epoch)
-            for i, w in zip(np.split(index, cuts), np.split(weights, cuts), strict=True)
-        ][: len(ends)]
+        self._pending = pending
         self._iterator = None
 
     def digest(self) -> str:
@@ -398,9 +396,9 @@ class Selector(ABC):
         """Take in checked losses (b,) or (b, q); raise before changing anything."""
         return
 
-    def _importance(self, index: IntArray, epoch: int) -> FloatArray:
-        """Return the importance weights of a batch just drawn."""
-        return np.full(len(index), 1 / len(index))
+    def _importance(self, index: IntArray, epoch: int) -> FloatArray | None:
+        """Return the importance weights of a batch just drawn; None for equal ones."""
+        return None
 
     def _settings(self) -> dict[str, Any]:
         """Return what else decides the draws, for `digest`."""
@@ -413,3 +411,16 @@ class Selector(ABC):
     def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
         """Check the strategy's part of a state and return what puts it in place."""
         return lambda: None
+
+
+def _pending_batches(state: Mapping[str, Any], epoch: int) -> list[Batch]:
+    """Read the pending batches of a saved state."""
+    sizes = state_array(state, "pending_sizes", np.int64)
+    total = int(sizes.sum())
+    cuts = np.cumsum(sizes)[:-1]
+    index = np.split(state_array(state, "pending", np.int64, total), cuts)[: len(sizes)]
+    weights = state_array(state, "pending_weights", np.float64)
+    if not len(weights):
+        return [Batch(each, None, epoch) for each in index]
+    weights = state_array(state, "pending_weights", np.float64, total)
+    return [Batch(i, w, epoch) for i, w in zip(index, np.split(weights, cuts), strict=True)]

@@ -123,7 +123,7 @@ class LawSelector(Selector):
             return min(self.batch_size, self.n_samples)
         return super()._size(epoch, number)
 
-    def _importance(self, index: IntArray, epoch: int) -> FloatArray:
+    def _importance(self, index: IntArray, epoch: int) -> FloatArray | None:
         if self._des_raj:
             return des_raj_weights(self._probabilities(epoch)[index], self.n_samples)
         if self._beta is not None:

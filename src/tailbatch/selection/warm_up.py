@@ -74,7 +74,7 @@ class WarmUp(Selector):
             return super()._size(epoch, number)
         return self.selector._size(self._after(epoch), number)
 
-    def _importance(self, index: IntArray, epoch: int) -> FloatArray:
+    def _importance(self, index: IntArray, epoch: int) -> FloatArray | None:
         if self._after(epoch) < 0:
             return super()._importance(index, epoch)
         return self.selector._importance(index, self._after(epoch))
