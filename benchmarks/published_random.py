@@ -7,7 +7,6 @@ the folder of the real scene and yeast files. Each finished run is one line in
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -28,7 +27,7 @@ def run(dataset: str, model: str, fold: int) -> float:
     """Return the test Macro-AUC of one run by the paper's plan."""
     import torch
 
-    from tailbatch.data import read_arff, split, stratified_folds
+    from tailbatch.data import load_dataset, split, stratified_folds
     from tailbatch.metrics import evaluate
     from tailbatch.models import make_model
     from tailbatch.results import TrainingPlan
@@ -36,7 +35,7 @@ def run(dataset: str, model: str, fold: int) -> float:
     from tailbatch.training import Trainer
 
     torch.set_num_threads(1)
-    data = read_arff(next(Path(os.environ["TAILBATCH_DATA"], dataset).glob("*.arff*")))
+    data = load_dataset(dataset)
     parts = split(data, stratified_folds(data.Y, n_folds=FOLDS, seed=0)[fold])
     network = make_model(model, parts.train, seed=0)
     selector = make_selector("random", parts.train.Y, seed=0)
