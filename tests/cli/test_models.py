@@ -118,6 +118,20 @@ def test_missing_features_and_values_are_named(table, model, tmp_path):
     assert not (tmp_path / "p.csv").exists()
 
 
+def test_tables_of_other_shapes(table, model, tmp_path):
+    run("predict", model, table, "--out", tmp_path / "a.csv")
+    pd.read_csv(table).to_csv(tmp_path / "semicolons.csv.gz", index=False, sep=";")
+    run("predict", model, tmp_path / "semicolons.csv.gz", "--out", tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    pd.read_csv(table).to_parquet(tmp_path / "flowers.parquet")
+    run("predict", model, tmp_path / "flowers.parquet", "--out", tmp_path / "c.csv")
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "c.csv").read_text()
+    for content in (b"", b"a,b\n1,2,3,4\n", b"\xff\xfe\x00", b"PAR1"):
+        (tmp_path / "broken.csv").write_bytes(content)
+        with pytest.raises(DataError, match=r"broken\.csv"):
+            run("predict", model, tmp_path / "broken.csv", "--out", tmp_path / "d.csv")
+
+
 def test_evaluate_prints_every_metric(table, model):
     text = run("evaluate", model, table)
     assert "macro_auc" in text.stdout

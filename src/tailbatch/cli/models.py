@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.training import Callback, Epoch
 
-_TABLES = (".csv", ".tsv", ".tab", ".parquet")
-
 Data = Annotated[
     str, typer.Argument(help="A known name, or a file: ARFF, LIBSVM, CSV, TSV, Parquet, npz.")
 ]
@@ -263,25 +261,19 @@ def _frame(dataset: "MultiLabelDataset") -> "pd.DataFrame":
 
 def _features(data: str, labels: str | None, classifier: "TailbatchClassifier") -> "pd.DataFrame":
     """Read the features of a file; a table needs no labels."""
-    from tailbatch.errors import require
-    from tailbatch.estimator.columns import aligned, features_by_name
+    from tailbatch.estimator.columns import aligned, is_table, read_features
 
     names = classifier.feature_names_in_
-    path = Path(data)
-    if not path.is_file() or path.suffix not in _TABLES:
-        return _frame(aligned(_load(data, labels, Missing.ERROR), names, ()))
-    import pandas as pd
-
-    if path.suffix == ".parquet":
-        require("pyarrow", extra="parquet")
-        return features_by_name(pd.read_parquet(path), names)
-    return features_by_name(pd.read_csv(path, sep=None, engine="python"), names)
+    if Path(data).is_file() and is_table(data):
+        return read_features(Path(data), names)
+    return _frame(aligned(_load(data, labels, Missing.ERROR), names, ()))
 
 
 def _label_columns(data: str, classifier: "TailbatchClassifier") -> str | None:
     """Return the trained labels as columns for a table; other formats know their labels."""
-    is_table = Path(data).suffix in _TABLES
-    return ",".join(classifier.label_names_) if is_table else None
+    from tailbatch.estimator.columns import is_table
+
+    return ",".join(classifier.label_names_) if is_table(data) else None
 
 
 def _write(table: "pd.DataFrame", out: Path) -> None:

@@ -1,16 +1,49 @@
 """The columns a classifier was fitted on, found again by name in another file."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from tailbatch.data import MultiLabelDataset
-from tailbatch.errors import DataError
+from tailbatch.data.text import text_blocks
+from tailbatch.errors import DataError, require
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file is a table by its name: CSV, TSV (plain or gzip) or Parquet.
+
+    Examples
+    --------
+    >>> is_table("new.csv.gz"), is_table("yeast.arff")
+    (True, False)
+    """
+    return str(path).lower().removesuffix(".gz").endswith((".csv", ".tsv", ".tab", ".parquet"))
+
+
+def read_features(path: Path, names: Sequence[str]) -> "pd.DataFrame":
+    """Read the named features of a table, which needs no labels; see `features_by_name`."""
+    import pandas as pd
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            require("pyarrow", extra="parquet")
+            frame = pd.read_parquet(path)
+        else:
+            _, block = next(text_blocks(path), (1, b""))
+            header = block.partition(b"\n")[0].decode(errors="replace")
+            frame = pd.read_csv(path, sep=max("\t,;", key=header.count))
+    except ValueError as error:
+        raise DataError(f"{path} is no readable table: {str(error).strip()}") from None
+    try:
+        return features_by_name(frame, names)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def features_by_name(frame: "pd.DataFrame", names: Sequence[str]) -> "pd.DataFrame":
