@@ -144,8 +144,10 @@ def summary(store: ResultStore, study: str) -> None:
 
     analysis = analyze(read_store(store, study=study))
     console = Console(highlight=False)
-    if not analysis.results.empty:
-        console.print(_means(analysis) if _one_cell(analysis) else _changes(analysis))
+    if _one_cell(analysis):
+        console.print(_means(analysis))
+    elif not analysis.overall.empty:
+        console.print(_changes(analysis))
     for sentence in analysis.sentences.values():
         console.print(Text(printable(sentence), style="bold"))
 
