@@ -43,10 +43,11 @@ def way(request, monkeypatch):
     return request.param
 
 
-def drawn_batches(selector, count, *, epoch=0):
+def drawn_batches(selector, count):
     """Count ordered batches straight from the draw: no batch changes a loss here."""
-    selector._start_epoch(epoch)
-    return Counter(tuple(selector._draw(B, epoch, number).tolist()) for number in range(count))
+    selector._start_epoch(0)
+    size = selector.batch_size
+    return Counter(tuple(selector._draw(size, 0, number).tolist()) for number in range(count))
 
 
 def hard(losses, pressure):
@@ -169,11 +170,11 @@ def chain_way(request, monkeypatch):
     return request.param
 
 
-def chained(losses, pressure, labels=Y):
+def chained(losses, pressure, labels=Y, size=B):
     selector = ChainSelector(
-        WEIGHTS, labels, batch_size=B, selection_pressure=pressure, initial_losses=losses
+        WEIGHTS, labels, batch_size=size, selection_pressure=pressure, initial_losses=losses
     )
-    return selector, ordered_chains(adaptive_law(WEIGHTS * losses, pressure), labels, B)
+    return selector, ordered_chains(adaptive_law(WEIGHTS * losses, pressure), labels, size)
 
 
 @pytest.mark.parametrize(("pressure", "kind"), list(zip(PRESSURES, LOSSES, strict=False)))
@@ -193,6 +194,11 @@ def test_chains_follow_their_rules(pressure, kind, chain_way):
 )
 def test_chains_follow_their_rules_for_other_labels(labels, chain_way):
     check(*chained(LOSSES["uniform"], 16, labels), count=2000)
+
+
+def test_long_chains_follow_their_rules(chain_way):
+    # Five of six rows: labels come up again, and what was drawn for them before is used up.
+    check(*chained(LOSSES["uniform"], 4, size=5), count=3000)
 
 
 @pytest.mark.slow

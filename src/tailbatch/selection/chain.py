@@ -1,5 +1,6 @@
 """The paper's AdaC: each sample of a batch is drawn near the labels of the one before."""
 
+from collections.abc import Iterator
 from typing import Unpack
 
 import numpy as np
@@ -10,7 +11,7 @@ from tailbatch.errors import SelectionError
 from tailbatch.imbalance import label_cooccurrence, label_counts
 from tailbatch.selection.adaptive import AdaptiveSelector
 from tailbatch.selection.drawing import draw_batch, enumerate_batch
-from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, label_matrix
+from tailbatch.selection.inputs import IntArray, LabelMatrix, label_matrix
 from tailbatch.selection.loss_driven import LossSettings
 from tailbatch.selection.schedule import Schedule
 
@@ -20,7 +21,7 @@ UNION_ENTRIES = 50_000_000
 PATIENCE = 32
 # Rows of a chain, as a multiple of a block of candidates, up to which writing them down is cheaper.
 PROPOSE_ABOVE = 2
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 32, 256
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 1024
 
 
 class ChainSelector(AdaptiveSelector):
@@ -79,15 +80,18 @@ class ChainSelector(AdaptiveSelector):
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         rng, pressure = self._streams.at(epoch, number), self._pressure(epoch)
-        # Two candidates for each one expected to be accepted make most steps succeed at once.
-        block = int(min(max(2 * pressure, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+        block = int(min(max(4 * pressure, _SMALLEST_BLOCK), _LARGEST_BLOCK))
         batch = draw_batch(self._law, 1, pressure, rng, block=block).tolist()
-        pairs = rng.random((size - 1, 2, block))
-        bars = self._law.bars(pairs[:, 1], pressure)
+        # The law does not change within a batch, so the draws that may follow a label are
+        # independent of the steps that use them: those left over serve the label's next step.
+        followers: dict[int, Iterator[int]] = {-1: iter(())}
         try:
-            for step in range(size - 1):
+            while len(batch) < size:
                 self._taken[batch[-1]] = True
-                follower = self._follow(batch[-1], pairs[step, 0], bars[step], pressure, rng)
+                label = int(self._chains.rarest[batch[-1]])
+                if label not in followers:
+                    followers[label] = self._followers(label, block, pressure, rng)
+                follower = next(followers[label], None)
                 if follower is None:
                     (follower,) = draw_batch(
                         self._law, 1, pressure, rng, taken=batch, block=block
@@ -97,33 +101,27 @@ class ChainSelector(AdaptiveSelector):
             self._taken[batch] = False
         return np.array(batch, dtype=np.int64)
 
-    def _follow(
-        self,
-        seed_sample: int,
-        uniforms: FloatArray,
-        bars: FloatArray,
-        pressure: float,
-        rng: np.random.Generator,
-    ) -> int | None:
-        """Return a draw from P restricted to the seed sample's D_c; None if there is no row."""
-        label = int(self._chains.rarest[seed_sample])
-        if label < 0:
-            return None
-        if self._chains.size(label) > PROPOSE_ABOVE * len(uniforms):
-            for _ in range(PATIENCE):
-                places = (uniforms * self._chains.size(label)).astype(np.int64)
-                rows = self._chains.rows_at(label, places)
-                for nth in np.flatnonzero(self._law.passes(rows, bars)).tolist():
-                    row = int(rows[nth])
-                    if not self._taken[row] and self._chains.is_first(label, int(places[nth]), row):
-                        return row
-                uniforms, other = rng.random((2, len(uniforms)))
-                bars = self._law.bars(other, pressure)
+    def _followers(
+        self, label: int, block: int, pressure: float, rng: np.random.Generator
+    ) -> Iterator[int]:
+        """Draw from P restricted to the label's D_c and not in the batch, until no row is left."""
+        size = self._chains.size(label)
+        fruitless = 0 if size > PROPOSE_ABOVE * block else PATIENCE
+        while fruitless < PATIENCE:
+            fruitless += 1
+            uniforms, others = rng.random((2, block))
+            places = (uniforms * size).astype(np.int64)
+            rows = self._chains.rows_at(label, places)
+            accepted = np.flatnonzero(self._law.passes(rows, self._law.bars(others, pressure)))
+            for place, row in zip(places[accepted].tolist(), rows[accepted].tolist(), strict=True):
+                if not self._taken[row] and self._chains.is_first(label, place, row):
+                    fruitless = 0
+                    yield row
         rows = self._chains.rows(label)
         rows = rows[~self._taken[rows]]
-        if not len(rows):
-            return None
-        return int(rows[enumerate_batch(self._law.log_weights_of(rows, pressure), 1, rng)[0]])
+        order = enumerate_batch(self._law.log_weights_of(rows, pressure), len(rows), rng)
+        # Rows drawn by other labels meanwhile fall away; the order of the rest is still a draw.
+        yield from (row for row in rows[order].tolist() if not self._taken[row])
 
 
 class LabelChains:
@@ -168,6 +166,9 @@ class LabelChains:
         total = np.cumsum(np.array(self._sizes)[ascending])
         for label in ascending[total <= UNION_ENTRIES].tolist():
             self._unions[label] = self._union(label)
+        self._spans = {
+            label: self._span(label) for label in ascending[total > UNION_ENTRIES].tolist()
+        }
 
     def size(self, label: int) -> int:
         """Return the number of places of a label: its rows, or its companions' columns in a row."""
@@ -181,24 +182,26 @@ class LabelChains:
         """Return the rows at places from 0 to `size`; without a ready union some come up twice."""
         if label in self._unions:
             return self._unions[label][places]
-        starts, ends = self._spans(label)
-        column = np.searchsorted(ends, places, side="right")
-        return np.asarray(self._columns.indices[starts[column] + places - ends[column]])
+        offsets, ends = self._spans[label]
+        return np.asarray(
+            self._columns.indices[places + offsets[np.searchsorted(ends, places, side="right")]]
+        )
 
     def is_first(self, label: int, place: int, row: int) -> bool:
         """Say whether this place is the first that holds the row, so that each row counts once."""
         if label in self._unions:
             return True
-        _, ends = self._spans(label)
-        own = self._by_row.indices[self._by_row.indptr[row] : self._by_row.indptr[row + 1]]
-        first = np.isin(self.companions[label], own).argmax()
-        return bool(np.searchsorted(ends, place, side="right") == first)
+        column = np.searchsorted(self._spans[label][1], place, side="right")
+        own = self._by_row.indices[self._by_row.indptr[row] : self._by_row.indptr[row + 1]].tolist()
+        return not any(earlier in own for earlier in self.companions[label][:column].tolist())
 
-    def _spans(self, label: int) -> tuple[IntArray, IntArray]:
-        """Return where each companion's column ends in the matrix, and where among the places."""
+    def _span(self, label: int) -> tuple[IntArray, IntArray]:
+        """Return what leads from a place to the columns' entries, and where each column ends."""
         companions = self.companions[label]
-        column_ends = self._columns.indptr[companions + 1].astype(np.int64)
-        return column_ends, np.cumsum(column_ends - self._columns.indptr[companions])
+        starts = self._columns.indptr[companions].astype(np.int64)
+        sizes = self._columns.indptr[companions + 1] - starts
+        ends = np.cumsum(sizes)
+        return starts - (ends - sizes), ends
 
     def _union(self, label: int) -> IntArray:
         columns = self._columns

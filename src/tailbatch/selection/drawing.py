@@ -141,14 +141,17 @@ def draw_batch(
         return enumerate_batch(law.log_weights(pressure), size, rng, taken=taken)
     chosen = dict.fromkeys(taken)
     goal, tries_left = len(chosen) + size, int(min(PATIENCE * n, 2**62))
+    rate, tried, accepted = law.acceptance, 1, 1
     while len(chosen) < goal and tries_left:
-        wanted = 8 + int(1.15 * (goal - len(chosen)) / law.acceptance)
-        tries = min(block or wanted, tries_left, _LARGEST_BLOCK)
-        accepted = law.propose(rng.random((tries, 2)), pressure).tolist()
-        law.acceptance += 0.2 * (max(len(accepted), 1) / tries - law.acceptance)
-        tries_left -= tries
+        wanted = block or 8 + int(1.15 * (goal - len(chosen)) / rate)
+        tries = min(wanted, tries_left, _LARGEST_BLOCK)
+        proposed = law.propose(rng.random((tries, 2)), pressure).tolist()
         # A dict keeps the place of the first of equal keys, so repeats fall away in order.
-        chosen.update(dict.fromkeys(accepted))
+        chosen.update(dict.fromkeys(proposed))
+        tries_left -= tries
+        tried, accepted = tried + tries, accepted + len(proposed)
+        rate = accepted / tried
+    law.acceptance = (law.acceptance + rate) / 2
     batch = list(chosen)[len(taken) : goal]
     if len(batch) < size:
         rest = enumerate_batch(
