@@ -1,5 +1,8 @@
 """What the ranks of `test_distributed` do; in a module of its own, so that processes can import it."""
 
+import os
+import signal
+
 import numpy as np
 import torch
 from torch import nn
@@ -11,8 +14,9 @@ from tailbatch.data import load_dataset, split, stratified_split
 from tailbatch.errors import SelectionError
 from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.models import make_model
+from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
-from tailbatch.training import LabeledRows
+from tailbatch.training import Callback, LabeledRows, Trainer, weights_digest
 
 STRATEGIES = ["random", "balanced", "hard", "adaptive", "chain", "minority"]
 ODD = {"batch_size": 89}  # the last batch holds one sample, less than there are ranks
@@ -133,3 +137,29 @@ def save_until_killed(rank, path, die_at):
             if rank == 1 and len(drawn) == die_at:
                 kill_this_process()
     return drawn
+
+
+class StopAt(Callback):
+    """Asks rank 0's process to stop; the others hear of it from there."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_batch(self, step, steps_per_epoch, objective):
+        if step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fit(rank, checkpoint=None, stop_at=None):
+    """Train with the package's own Trainer; return objectives and the digest of the weights."""
+    data = load_dataset("debtags").take(range(300))
+    parts = split(data, stratified_split(data.Y, validation=0.2, test=0.2, seed=0))
+    model = make_model("mlp", parts.train, seed=0, dropout=0.0)
+    chosen = make_selector("hard", parts.train.Y, batch_size=33, warm_up_epochs=1)
+    trainer = Trainer(
+        TrainingPlan(epochs=3, batch_size=33, warm_up_epochs=1),
+        callbacks=[StopAt(stop_at)],
+        checkpoint=checkpoint,
+    )
+    training = trainer.fit(model, parts, chosen)
+    return training.batch_objectives.tolist(), training.best_epoch, weights_digest(model)

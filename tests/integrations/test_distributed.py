@@ -4,13 +4,14 @@ import pytest
 from integrations.distributed_work import (
     all_streams,
     disagree,
+    fit,
     save_until_killed,
     slices,
     train_on_debtags,
 )
 from integrations.ranks import run_ranks
 from integrations.streams import losses, selector, stream
-from tailbatch.errors import SelectionError
+from tailbatch.errors import SelectionError, TrainingInterrupted
 from tailbatch.integrations.distributed import DistributedSelector
 
 
@@ -114,3 +115,23 @@ def test_a_group_that_lost_a_rank_continues_from_its_checkpoint(tmp_path):
     assert isinstance(survivor, RuntimeError), "gloo notices that the other rank is gone"
     for before, after in zip(whole, run_ranks(save_until_killed, 2, path, None), strict=True):
         assert before[7:] == after
+
+
+# ---- the package's own Trainer -------------------------------------------------------------------
+
+
+def test_the_trainer_learns_on_two_processes_what_it_learns_on_one():
+    objectives, best_epoch, _ = fit(0)
+    ranks = run_ranks(fit, 2)
+    for together in ranks:
+        assert together[0] == pytest.approx(objectives, rel=1e-4)
+        assert together[1] == best_epoch
+    assert ranks[0][2] == ranks[1][2]
+
+
+def test_ranks_stop_at_the_same_step_and_resume(tmp_path):
+    checkpoint = tmp_path / "training.safetensors"
+    whole = run_ranks(fit, 2)
+    for stopped in run_ranks(fit, 2, checkpoint, 9):
+        assert isinstance(stopped, TrainingInterrupted)
+    assert run_ranks(fit, 2, checkpoint) == whole

@@ -101,14 +101,20 @@ def fit(
       tailbatch fit yeast --model dela --strategy adaptive --out model --lr 0.001
 
       tailbatch fit mine.csv --labels topic_ --out model --thresholds tuned
+
+      torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
     from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
-    _refuse_loss(out, resume=resume, overwrite=overwrite)
-    dataset = _load(data, labels, missing)
-    for notice in dataset.notices:
-        typer.echo(f"Note: {printable(notice)}", err=True)
-    with _progress(epochs) as callback:
+    with process_group(), _progress(epochs) as callback:
+        writes = this_rank() == 0  # what there is to say and to keep is the same on every rank
+        if writes:
+            _refuse_loss(out, resume=resume, overwrite=overwrite)
+        wait_for_ranks()
+        dataset = _load(data, labels, missing)
+        for notice in dataset.notices if writes else ():
+            typer.echo(f"Note: {printable(notice)}", err=True)
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
@@ -130,8 +136,15 @@ def fit(
             classifier.fit(_frame(dataset), dataset.Y)
         except TrainingInterrupted as stopped:
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
-            typer.echo(f"\n{stopped}\nTo go on: {again} --resume", err=True)
+            if writes:
+                typer.echo(f"\n{stopped}\nTo go on: {again} --resume", err=True)
             raise typer.Exit(130) from None
+    if writes:
+        _keep(classifier, out)
+
+
+def _keep(classifier: "TailbatchClassifier", out: Path) -> None:
+    """Save what was trained, in place of its checkpoints, and say so."""
     classifier.save(out)
     for leftover in _checkpoints(out):
         leftover.unlink()
@@ -306,10 +319,11 @@ def _progress(epochs: int) -> Iterator["Callback"]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tailbatch.training import Callback, Epoch
+    from tailbatch.training.processes import this_rank
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=this_rank() > 0) as bar:
         task = bar.add_task("Training")
 
         class Shown(Callback):

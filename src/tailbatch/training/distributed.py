@@ -147,6 +147,10 @@ class DistributedSelector:
 
     def flush(self) -> None:
         """Exchange the losses held back by `gather_every`; every rank does so before saving."""
+        if self._group is None:
+            for part, values in self._held:
+                self.selector.observe(values, part.whole)
+            self._held.clear()
         if not self._held:
             return
         messages = self._gather(torch.cat([self._message(*item) for item in self._held]))
@@ -252,8 +256,6 @@ class DistributedSelector:
         )
 
     def _gather(self, message: Tensor) -> list[Tensor]:
-        if self._group is None:
-            return [message]
         gathered = [torch.empty_like(message) for _ in range(self._n_ranks)]
         dist.all_gather(gathered, message, group=self._group)
         return gathered

@@ -21,6 +21,7 @@ from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 from tailbatch.training.learning_rate import LearningRate
+from tailbatch.training.processes import this_rank
 from tailbatch.training.records import Epoch, Training
 from tailbatch.training.rows import LabeledRows
 
@@ -104,10 +105,10 @@ class Progress:
             f"last good checkpoint: {saved}; try a smaller lr, or gradient_clip=5"
         )
 
-    def close_batch(self, output: Step) -> None:
+    def close_batch(self, objective: float) -> None:
         """Note a finished step."""
         self.step += 1
-        self.batch_objectives.append(output.objective.item())
+        self.batch_objectives.append(objective)
 
     def close_epoch(self) -> Epoch:
         """Measure what the epoch reached, and keep its weights if they are the best so far."""
@@ -196,7 +197,9 @@ class Progress:
         return objective / len(self.train), float(bce.mean(dtype=np.float64))
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint from which training continues bit for bit."""
+        """Write a checkpoint from which training continues bit for bit, one for all ranks."""
+        if this_rank() > 0:
+            return
         save_checkpoint(
             path,
             {

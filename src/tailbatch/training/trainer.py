@@ -1,5 +1,6 @@
 """The training loop: draw, step, observe."""
 
+import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +15,8 @@ from tailbatch.models import MultiLabelModel, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import StopRequest, stopping_on_signals
+from tailbatch.training.distributed import DistributedSelector
+from tailbatch.training.processes import average_over_ranks, on_any_rank, this_rank
 from tailbatch.training.progress import Progress, selection_losses
 from tailbatch.training.records import Callback, Training
 
@@ -79,9 +82,12 @@ class Trainer:
         """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
 
         Without validation rows, or where no label can be scored on them, the last epoch counts as the
-        best.
+        best. In a process group each rank trains on its slice of every batch, all end with the same
+        weights, and rank 0 alone writes checkpoints and talks to callbacks.
         """
         model.to(self.device)
+        shared = DistributedSelector(selector)
+        callbacks = self.callbacks if this_rank() == 0 else ()
         done = Progress(
             self.plan,
             model,
@@ -97,7 +103,7 @@ class Trainer:
             while not done.finished:
                 model.train()
                 done.clock.start()
-                for index in selector:
+                for index in shared:
                     x, y = done.train.fetch(index)  # (b, d), (b, q)
                     done.rate.before_step(done.step)
                     with seeded(self.seed, "step", done.step, device=self.device):
@@ -105,21 +111,25 @@ class Trainer:
                         losses = selection_losses(output, y, self.plan.selection_loss)
                         done.refuse_divergence(output, losses, index)
                         done.optimizer.zero_grad(set_to_none=True)
-                        torch.autograd.backward([output.objective])
+                        objective = output.objective * shared.loss_scale(index)
+                        torch.autograd.backward([objective])
+                        objective = objective.detach()
+                        gradients = (p.grad for p in model.parameters() if p.grad is not None)
+                        average_over_ranks([*gradients, objective])
                         if self.plan.gradient_clip is not None:
                             nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
                         done.optimizer.step()
-                    selector.observe(losses.cpu().numpy(), index)
+                    shared.observe(losses, index)
                     done.clock.stop()
-                    done.close_batch(output)
-                    for callback in self.callbacks:
+                    done.close_batch(objective.item())
+                    for callback in callbacks:
                         callback.on_batch(done.step, len(selector), done.batch_objectives[-1])
-                    if stop.signal and self.checkpoint:
-                        done.interrupt(self.checkpoint, stop.signal.name)
+                    if self.checkpoint and on_any_rank(stop.signal is not None, self.device):
+                        done.interrupt(self.checkpoint, (stop.signal or signal.SIGTERM).name)
                     done.clock.start()
                 done.clock.stop()
                 epoch = done.close_epoch()
-                for callback in self.callbacks:
+                for callback in callbacks:
                     callback.on_epoch(epoch)
                 if self.checkpoint and epoch.number % self.checkpoint_every == 0:
                     done.save(self.checkpoint)
