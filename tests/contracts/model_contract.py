@@ -50,7 +50,7 @@ def through_joblib(model):
 
 
 class ModelContract:
-    """Inherit and set `model_class`; `least_auc` is what 60 epochs on the toy data must reach."""
+    """Inherit and set `model_class`; `least_auc` must be reached within 60 epochs on toy data."""
 
     model_class = None
     least_auc = 0.97
@@ -175,20 +175,25 @@ class ModelContract:
         train = toy_dataset()
         model = make_model(self.model_class.name, train, seed=0)
         x, y = torch.from_numpy(train.X).float(), torch.from_numpy(train.Y).float()
-        fit(model, x, y, epochs=60)
-        auc = roc_auc_score(train.Y, model.predict_proba(x).numpy(), average="macro")
-        assert auc >= self.least_auc
+        aucs = []
+        for _ in epochs_of_training(model, x, y, at_most=60, report_every=10):
+            aucs.append(roc_auc_score(train.Y, model.predict_proba(x).numpy(), average="macro"))
+            if aucs[-1] >= self.least_auc:
+                break
+        assert aucs[-1] >= self.least_auc, aucs
 
 
-def fit(model, x, y, *, epochs):
+def epochs_of_training(model, x, y, *, at_most, report_every):
     optimizer = torch.optim.Adam(model.param_groups(lr=1e-3, weight_decay=0.0))
     model.train()
-    for epoch in range(epochs):
+    for epoch in range(at_most):
         with seeded(0, "epoch", epoch):
             for index in torch.randperm(len(x)).split(128):
                 optimizer.zero_grad()
                 model.step(x[index], y[index]).objective.backward()
                 optimizer.step()
+        if (epoch + 1) % report_every == 0:
+            yield epoch
 
 
 class FastAlgebraContract:
