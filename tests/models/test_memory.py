@@ -13,7 +13,7 @@ model = MODELS["{name}"](499, 374)
 x, y = torch.rand(128, 499), (torch.rand(128, 374) < 0.03).float()
 for _ in range(2):
     model.step(x, y).objective.backward()
-model.predict_proba(torch.rand(2000, 499))
+model.predict_proba(torch.rand(256, 499))
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
