@@ -53,9 +53,12 @@ def test_a_lower_loss_is_a_gain_and_printed_equals_are_ties():
     assert table.loc["one_error", "percent"] == pytest.approx(25)
 
 
-def test_printed_ties_share_the_mark():
-    runs = runs_of([("random", 0, 0), ("hard", 0, 0)], macro_f=[0.2, 0.20001])
-    assert results(runs, ["macro_f"])["best"].all()
+def test_printed_ties_share_the_mark_unless_all_are_equal():
+    rows = [("random", 0, 0), ("hard", 0, 0), ("adaptive", 0, 0)]
+    table = results(runs_of(rows, macro_f=[0.1, 0.2, 0.20001], micro_f=0.3), ["macro_f", "micro_f"])
+    best = table.pivot(index="arm", columns="metric", values="best")
+    assert best["macro_f"].to_dict() == {"random": False, "hard": True, "adaptive": True}
+    assert not best["micro_f"].any()
 
 
 def test_an_interval_holds_the_mean_and_needs_two_runs():
@@ -82,7 +85,7 @@ def test_a_loss_that_halves_is_a_change_for_the_better():
     [
         (2.1, 0.9, 3.4, "Macro-F +2.1% [+0.9, +3.4]"),
         (0.4, -0.5, 1.3, "Macro-F +0.4% [-0.5, +1.3], which may be chance"),
-        (-1.0, np.nan, np.nan, "Macro-F -1.0% (one run each: no interval)"),
+        (-1.0, np.nan, np.nan, "Macro-F -1.0% (no interval)"),
     ],
 )
 def test_the_sentence_says_how_sure_it_is(percent, low, high, end):
@@ -91,6 +94,14 @@ def test_the_sentence_says_how_sure_it_is(percent, low, high, end):
     ).assign(percent=percent, low=low, high=high)
     (sentence,) = sentences(table, "random").values()
     assert sentence == f"adaptive beats random on 31 of 36 comparisons (1 tie); {end}"
+
+
+def test_a_baseline_of_zero_has_no_percent():
+    rows = [(arm, fold, 0) for arm in ("random", "hard") for fold in range(3)]
+    table = overall(runs_of(rows, macro_f=[0.0, 0.0, 0.0, 0.1, 0.2, 0.3]), ["macro_f"])
+    assert table["percent"].isna().all()
+    (sentence,) = sentences(table, "random").values()
+    assert sentence.endswith("; Macro-F 0.2000 against 0.0000")
 
 
 def test_a_strategy_that_loses_is_not_said_to_win():

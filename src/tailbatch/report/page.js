@@ -59,7 +59,7 @@
       for (const factor of high / low > 50 ? [1] : [1, 2, 5]) all.push(factor * 10 ** power);
     return all.filter((value) => value >= low * 0.999 && value <= high * 1.001);
   }
-  function scale(values, from, to, { log = false, pad = 0.04, include = [] } = {}) {
+  function scale(values, from, to, { log = false, whole = false, pad = 0.04, include = [] } = {}) {
     const all = [...values, ...include].filter((value) => Number.isFinite(value) && (!log || value > 0));
     let low = Math.min(...all), high = Math.max(...all);
     if (!all.length) [low, high] = log ? [1, 10] : [0, 1];
@@ -71,7 +71,7 @@
     [a, b] = [a - room, b + room];
     const place = (value) => from + ((change(value) - a) / (b - a)) * (to - from);
     const about = Math.max(2, Math.abs(to - from) / (from > to ? 48 : 75));
-    const marks = log ? decades(back(a), back(b)) : ticks(a, b, about);
+    const marks = log ? decades(back(a), back(b)) : ticks(a, b, about).filter((value) => !whole || Number.isInteger(value));
     return { place, marks };
   }
 
@@ -82,7 +82,7 @@
     host.replaceChildren();
     const svg = node(host, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
     const points = [...lines.flatMap((line) => line.points), ...dots.flatMap((group) => group.points)];
-    const across = scale(points.map((p) => p[0]), box.left, box.right, { log: x.log, pad: 0.02, include: x.include });
+    const across = scale(points.map((p) => p[0]), box.left, box.right, { log: x.log, whole: x.whole, pad: 0.02, include: x.include });
     const up = scale([...points.map((p) => p[1]), ...levels.map((level) => level.value)], box.bottom, box.top,
       { log: y.log, include: y.include });
     for (const value of up.marks) {
@@ -175,7 +175,7 @@
     }));
     const ends = arms.map((arm) => `${arm} ends at ${shown(now.curves[arm][measure.key].at(-1))}`).join(", ");
     draw(host, { label: `${measure.title} by ${AXES[axis]}, ${now.learner} on ${now.data}: ${ends}.`,
-      x: { title: AXES[axis] }, y: {}, lines });
+      x: { title: AXES[axis], whole: axis !== "seconds" }, y: {}, lines });
     byId("title-curves").textContent = `${measure.title} by ${AXES[axis]}`;
     table(byId("numbers-curves"), report.convergence.header, Object.entries(now.convergence).map(([arm, values]) => [arm, ...values.map(shown)]),
       `How fast ${now.learner} learns on ${now.data}`);

@@ -125,7 +125,7 @@ def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row a cell, arm and metric: the mean over paired runs and its interval (Table 2).
 
     Columns ``mean``, ``low``, ``high`` (95% bootstrap over folds and seeds, missing for a single
-    run), ``runs``, and ``best``: whether no arm of the cell has a better mean.
+    run), ``runs``, and ``best``: whether no arm of the cell has a better mean, and some a worse one.
     """
     rows = []
     for key, cell in cells(runs, metrics).items():
@@ -138,8 +138,8 @@ def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[*CELL, "arm", "metric", "mean", "low", "high", "runs"])
     # Compared as printed, so that two equal numbers are never told apart by a mark.
     score = table["mean"].round(4) * table["metric"].map(_sign)
-    top = score.groupby([table[name] for name in (*CELL, "metric")]).transform("max")
-    return table.assign(best=score == top)
+    scores = score.groupby([table[name] for name in (*CELL, "metric")])
+    return table.assign(best=(score == scores.transform("max")) & (score > scores.transform("min")))
 
 
 def comparisons(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
@@ -186,9 +186,9 @@ def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row an arm and metric over all cells: wins, ties, losses, change in percent, p-value.
 
     ``percent`` is the change of the average over cells, positive where it is for the better, with its
-    95% bootstrap interval over folds and seeds within each cell; ``p`` is Wilcoxon's signed-rank test
-    over the cells' means (missing below six cells, where it cannot fall under 0.05), ``p_holm`` the
-    same after Holm's correction over the arm's metrics.
+    95% bootstrap interval over folds and seeds within each cell (missing where the baseline is 0).
+    ``p`` is Wilcoxon's signed-rank test over the cells' means (missing below six cells, where it cannot
+    fall under 0.05), ``p_holm`` the same after Holm's correction over the arm's metrics.
     """
     pairs: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
     for _, _, arm, metric, base, values in _pairs(runs, metrics):
@@ -200,20 +200,23 @@ def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
         signs = [gain_sign(*both, metric) for both in means]
         row = {"arm": arm, "metric": metric, "cells": len(means)}
         row |= {"win": signs.count(1), "tie": signs.count(0), "loss": signs.count(-1)}
-        row |= _percent(relative_change(pairs[arm, metric]), metric)
+        row |= {"baseline_mean": before.mean(), "mean": after.mean()}
+        with np.errstate(divide="ignore", invalid="ignore"):  # a baseline of 0 has no percent
+            row |= _percent(relative_change(pairs[arm, metric]), metric)
         row["p"] = wilcoxon(after, before).p_value if len(means) >= _FEWEST else np.nan
         rows.append(row)
-    columns = ["arm", "metric", "cells", "win", "tie", "loss", "percent", "low", "high", "p"]
-    table = pd.DataFrame(rows, columns=columns)
+    columns = ["arm", "metric", "cells", "win", "tie", "loss", "baseline_mean", "mean"]
+    table = pd.DataFrame(rows, columns=[*columns, "percent", "low", "high", "p"])
     return table.assign(p_holm=table.groupby("arm")["p"].transform(adjusted))
 
 
 def _percent(change: Change, metric: str) -> dict[str, float]:
     """Return a change in percent; for a metric where low is good, its ends change places."""
-    ends = [100 * change.low, 100 * change.high]
-    if not METRICS[metric].higher_is_better:
-        ends = [-ends[1], -ends[0]]
-    return {"percent": _sign(metric) * 100 * change.estimate, "low": ends[0], "high": ends[1]}
+    sign = _sign(metric)
+    low, high = sorted((100 * sign * change.low, 100 * sign * change.high))
+    if not np.isfinite(change.estimate):
+        return {"percent": np.nan, "low": np.nan, "high": np.nan}
+    return {"percent": 100 * sign * change.estimate, "low": low, "high": high}
 
 
 def adjusted(p_values: pd.Series) -> pd.Series:
@@ -252,9 +255,11 @@ def sentences(table: pd.DataFrame, baseline: str, *, metric: str = "macro_f") ->
 
 
 def _change(row: pd.Series) -> str:
+    if pd.isna(row["percent"]):
+        return f"{row['mean']:.4f} against {row['baseline_mean']:.4f}"
     text = f"{row['percent']:+.1f}%"
-    if pd.isna(row["low"]):
-        return f"{text} (one run each: no interval)"
+    if not np.isfinite([row["low"], row["high"]]).all():
+        return f"{text} (no interval)"
     text += f" [{row['low']:+.1f}, {row['high']:+.1f}]"
     return text + (", which may be chance" if row["low"] <= 0 <= row["high"] else "")
 

@@ -1,6 +1,6 @@
 """What the page's template shows: every number already text, every table already in order."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,7 @@ def _grid_cell(mean: float, low: float, high: float, runs: int, best: bool) -> d
     return {
         "mean": cell_text(mean),
         "best": best,
-        "interval": "" if np.isnan(low) else f"{low:.3f} to {high:.3f}",
+        "interval": "" if np.isnan(low) else f"{low:.3f}\N{EN DASH}{high:.3f}",
     }
 
 
@@ -127,20 +127,18 @@ def overall_views(overall: pd.DataFrame, baseline: str) -> list[dict[str, Any]]:
     return sorted(views, key=lambda each: each["arm"] != "adaptive")
 
 
-def _overall_row(row: pd.Series, place: Any) -> dict[str, Any]:
-    known = not pd.isna(row["low"])
+def _overall_row(row: pd.Series, place: Callable[[float], str]) -> dict[str, Any]:
+    known = bool(np.isfinite([row["percent"], row["low"], row["high"]]).all())
     sure = known and not row["low"] <= 0 <= row["high"]
     tone = ("good" if row["percent"] > 0 else "bad") if sure else ""
-    bar = {"zero": place(0.0), "at": place(row["percent"])}
-    if known:
-        bar |= {"low": place(row["low"]), "high": place(row["high"])}
+    ends = {"zero": 0.0, "at": row["percent"], "low": row["low"], "high": row["high"]}
     return {
         "metric": METRICS[row["metric"]].title,
         **{name: int(row[name]) for name in ("win", "tie", "loss")},
         "tone": tone,
-        "percent": f"{row['percent']:+.1f}%",
+        "percent": MISSING if pd.isna(row["percent"]) else f"{row['percent']:+.1f}%",
         "interval": f"{row['low']:+.1f} to {row['high']:+.1f}" if known else MISSING,
-        "bar": bar if known else None,
+        "bar": {name: place(value) for name, value in ends.items()} if known else None,
         "p": p_text(row["p_holm"]),
     }
 
