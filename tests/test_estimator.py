@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -189,6 +190,15 @@ def test_wrong_settings_are_named_when_fitting(settings, error, message):
 def test_wrong_names_of_settings_are_refused_at_once():
     with pytest.raises(TypeError, match="no setting 'epoch'; nested ones begin with model__"):
         TailbatchClassifier(epoch=3)
+
+
+def test_a_fit_that_failed_is_no_fit():
+    X, Y = rows()
+    classifier = TailbatchClassifier(**FAST | {"strategy": "none"})
+    with pytest.raises(ValueError, match="unknown strategy"):
+        classifier.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        classifier.predict(X)
 
 
 def test_labels_that_are_not_binary_are_refused():

@@ -2,22 +2,17 @@
 
 import logging
 import math
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tailbatch.data import (
@@ -28,6 +23,7 @@ from tailbatch.data import (
     stratified_split,
 )
 from tailbatch.errors import DataError, ModelError, TrainingError
+from tailbatch.estimator.inputs import refuse_not_finite, seed_of, two_classes
 from tailbatch.estimator.saving import restore, state_of
 from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import tune_thresholds
@@ -220,7 +216,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         plan = self._plan()
         data = self._training_data(X, Y)
-        seed = _seed(self.random_state)
+        seed = seed_of(self.random_state)
         parts = self._parts(data, seed)
         with _shown_epochs(self.verbose):
             best = self._best_training(parts, plan, seed)
@@ -271,7 +267,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> bool((again.predict_proba(X) == classifier.predict_proba(X)).all())
         True
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "thresholds_")
         save_checkpoint(Path(folder) / _FILE, state_of(self))
 
     @classmethod
@@ -319,10 +315,10 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=2,
             multi_output=True,
         )
-        self._refuse_not_finite(features)
+        refuse_not_finite(features, getattr(self, "feature_names_in_", None))
         self._is_binary = labels.ndim == 1
         if self._is_binary:
-            self.classes_ = _two_classes(labels)
+            self.classes_ = two_classes(labels)
             labels = (labels == self.classes_[1])[:, None]
         else:
             self.classes_ = np.arange(labels.shape[1])
@@ -331,7 +327,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return data
 
     def _checked_features(self, X: ArrayLike) -> Features:
-        check_is_fitted(self)
+        check_is_fitted(self, "thresholds_")
         features = validate_data(
             self,
             X,
@@ -340,24 +336,8 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
         )
-        self._refuse_not_finite(features)
+        refuse_not_finite(features, getattr(self, "feature_names_in_", None))
         return features
-
-    def _refuse_not_finite(self, X: Features) -> None:
-        finite = np.isfinite(X.data if sparse.issparse(X) else X)
-        if finite.all():
-            return
-        if sparse.issparse(X):
-            entries = sparse.coo_array(X)
-            row, column = int(entries.row[~finite][0]), int(entries.col[~finite][0])
-        else:
-            row, column = divmod(int(np.argmin(finite)), X.shape[1])
-        names = getattr(self, "feature_names_in_", None)
-        name = f" ({names[column]!r})" if names is not None else ""
-        value = "NaN" if np.isnan(X[row, column]) else "infinity"
-        raise DataError(
-            f"X has {value} in row {row}, column {column}{name}; remove or impute such values first"
-        )
 
     def _parts(self, data: MultiLabelDataset, seed: int) -> Parts:
         """Split off validation rows, at least one unless the fraction is 0, and scale."""
@@ -471,34 +451,10 @@ def _shown_epochs(verbose: int) -> Iterator[None]:
         _log.removeHandler(handler)
 
 
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """Return the one seed of a fit; None asks the operating system, never NumPy's global state."""
-    if random_state is None:
-        return secrets.randbits(63)
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
 def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the logits' sigmoid; double precision keeps confident scores apart, and below 1."""
     probabilities: NDArray[np.float64] = expit(logits.astype(np.float64))
     return probabilities
-
-
-def _two_classes(y: NDArray[Any]) -> NDArray[Any]:
-    kind = type_of_target(y, input_name="Y", raise_unknown=True)
-    if kind != "binary":
-        raise DataError(
-            f"Only binary classification is supported. The type of the target is {kind}: for many "
-            "labels give Y one column of zeros and ones for each"
-        )
-    classes: NDArray[Any] = np.unique(y)
-    if len(classes) < 2:
-        raise DataError(
-            f"Y has only one class, {classes[0]!r}: add rows of another, or give Y as a column (n, 1)"
-        )
-    return classes
 
 
 def _macro_auc(attempt: _Attempt) -> float:
