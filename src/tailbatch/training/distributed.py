@@ -2,17 +2,17 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from tailbatch.errors import SelectionError
 from tailbatch.selection import Selector
 
+Losses: TypeAlias = npt.NDArray[np.float32]
 _NUMBER = 8  # bytes of a message that say which batch it is about
 
 
@@ -78,7 +78,7 @@ class DistributedSelector:
         self._group: dist.ProcessGroup | None = None
         self._agreed = False  # the ranks' selectors were found to be alike
         self._out: list[Slice] = []  # handed out, losses not yet told
-        self._held: list[tuple[Slice, Tensor]] = []  # losses told, not yet exchanged
+        self._held: list[tuple[Slice, Losses]] = []  # losses told, not yet exchanged
         self._number = 0
         self._left = 0  # batches still to be drawn in this epoch
 
@@ -134,7 +134,7 @@ class DistributedSelector:
         """
         place = self._find(index)
         part = self._out[place]
-        values = torch.as_tensor(losses).detach().to("cpu", torch.float32)
+        values = torch.as_tensor(losses).detach().to("cpu", torch.float32).numpy()
         if len(values) != len(part.local):
             raise SelectionError(
                 f"losses must have one row for each of the {len(part.local)} samples of this rank's "
@@ -153,11 +153,11 @@ class DistributedSelector:
             self._held.clear()
         if not self._held:
             return
-        messages = self._gather(torch.cat([self._message(*item) for item in self._held]))
+        messages = self._gather(b"".join(self._message(*item) for item in self._held))
         start = 0
         for part, values in self._held:
-            end = start + _NUMBER + self._largest(part) * values[0].numel() * 4
-            self._deliver(part, values.shape[1:], [message[start:end] for message in messages])
+            end = start + _NUMBER + self._largest(part) * values[0].nbytes
+            self._deliver(part, values.shape[1:], messages[:, start:end])
             start = end
         self._held.clear()
 
@@ -237,47 +237,38 @@ class DistributedSelector:
         self._agreed = True
 
     def _refuse_other_selectors(self) -> None:
-        text = f"{self.gather_every} {self.selector.digest()}".encode()
-        digests = [bytes(item.tolist()) for item in self._gather(_bytes(text))]
-        other = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
-        if other:
+        digests = self._gather(f"{self.gather_every:8} {self.selector.digest()}".encode())
+        other = np.flatnonzero((digests != digests[0]).any(axis=1))
+        if len(other):
             raise SelectionError(
                 f"rank {other[0]} holds another selector than rank 0: make it from the same data, "
                 "with the same seed and settings, on every rank, and load the same state"
             )
 
-    def _message(self, part: Slice, values: Tensor) -> Tensor:
-        """Return the bytes that say a slice's losses: its number, then rows up to the largest slice."""
-        rows = torch.zeros(self._largest(part), *values.shape[1:])
+    def _message(self, part: Slice, values: Losses) -> bytes:
+        """Return what says a slice's losses: its number, then rows up to the largest slice."""
+        rows = np.zeros((self._largest(part), *values.shape[1:]), dtype=np.float32)
         if not part.padded:
             rows[: len(values)] = values
-        return torch.cat(
-            [torch.tensor([part.number]).view(torch.uint8), rows.view(-1).view(torch.uint8)]
-        )
+        return np.int64(part.number).tobytes() + rows.tobytes()
 
-    def _gather(self, message: Tensor) -> list[Tensor]:
-        gathered = [torch.empty_like(message) for _ in range(self._n_ranks)]
-        dist.all_gather(gathered, message, group=self._group)
-        return gathered
+    def _gather(self, message: bytes) -> npt.NDArray[np.uint8]:
+        """Return the messages of all ranks, which must be of the same size, one in each row."""
+        own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        gathered = torch.empty(self._n_ranks, len(own), dtype=torch.uint8)
+        dist.all_gather(list(gathered.unbind()), own, group=self._group)
+        return gathered.numpy()
 
-    def _deliver(self, part: Slice, tail: torch.Size, messages: list[Tensor]) -> None:
+    def _deliver(self, part: Slice, tail: tuple[int, ...], messages: npt.NDArray[np.uint8]) -> None:
         """Hand the losses of a whole batch, in its order, to the selector."""
-        numbers = [
-            int.from_bytes(bytes(message[:_NUMBER].tolist()), "little") for message in messages
-        ]
+        numbers = messages[:, :_NUMBER].copy().view(np.int64).ravel().tolist()
         if len(set(numbers)) > 1:
             raise SelectionError(
                 f"the ranks are not at the same batch (they are at {numbers}): every rank must observe "
                 "every batch, in the order drawn; nothing else may deal out the batches a second time "
                 "(Accelerate's prepare, a DistributedSampler) and loaders keep in_order=True"
             )
-        slices = np.array_split(part.whole, self._n_ranks)
-        rows = [
-            message[_NUMBER:].clone().view(torch.float32).view(-1, *tail)[: len(share)]
-            for message, share in zip(messages, slices, strict=True)
-        ]
-        self.selector.observe(torch.cat(rows), part.whole)
-
-
-def _bytes(text: bytes) -> Tensor:
-    return torch.tensor(list(text), dtype=torch.uint8)
+        rows = messages[:, _NUMBER:].copy().view(np.float32).reshape(self._n_ranks, -1, *tail)
+        sizes = [len(share) for share in np.array_split(part.whole, self._n_ranks)]
+        losses = np.concatenate([own[:size] for own, size in zip(rows, sizes, strict=True)])
+        self.selector.observe(losses, part.whole)
