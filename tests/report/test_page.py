@@ -147,7 +147,7 @@ def test_cells_without_runs_are_shown_as_such(tmp_path):
     text = render(analyze(evidence), title="Made up", store="store", files="files")
     row = re.search(r"hard<span.*?</tr>", text, re.DOTALL)[0]
     assert "no run" in row
-    assert "0 of 2 runs" in row
+    assert "0 runs, 2 missing" in row
 
 
 def test_a_store_in_which_all_runs_failed_has_a_report(tmp_path):

@@ -93,7 +93,8 @@ def _grid_row(
     done = max((runs for *_, runs, _ in values.values()), default=0)
     return {
         "arm": arm,
-        "runs": f"{done} of {done + missing}" if missing else str(done),
+        "runs": f"{done} {'run' if done == 1 else 'runs'}"
+        + (f", {missing} missing" if missing else ""),
         "short": bool(missing),
         "cells": [_grid_cell(*values[name]) if name in values else None for name in metrics],
     }
