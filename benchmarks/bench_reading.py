@@ -79,7 +79,7 @@ def _write_stand_in(name: str, path: Path) -> None:
 def _row(
     name: str, path: Path, peer: str, work: Callable[[], object], ratio: str, target: str
 ) -> list[str]:
-    seconds = interleaved({peer: work, "ours": lambda: read_arff(path)}, rounds=5)
+    seconds = interleaved({peer: work, "ours": lambda: read_arff(path)}, rounds=9)
     size = path.stat().st_size
     quotient = seconds[peer] / seconds["ours"]
     shown = f"{quotient:.1f}x faster" if ratio == "faster" else f"{1 / quotient:.2f}x its time"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailbatch.data.decimals import parse_decimals
@@ -46,3 +46,16 @@ def test_every_other_byte_separates():
     assert found.separators.tobytes() == b"/?x_\n"
     assert found.follows_number.tolist() == [True, True, False, False, True]
     assert parse_decimals(b"\n").numbers.tolist() == []
+
+
+@settings(max_examples=500)
+@given(text=st.text("0123456789+-.eE, \n", max_size=40))
+def test_any_text_gives_what_float_gives_for_each_token(text):
+    tokens = text.replace(",", " ").split()
+    try:
+        expected = [float(token) for token in tokens]
+    except ValueError:
+        with pytest.raises(ValueError, match="float"):
+            parse_decimals(f"{text}\n".encode())
+    else:
+        assert parse_decimals(f"{text}\n".encode()).numbers.tolist() == expected

@@ -19,6 +19,7 @@ _PAIRS = np.uint64(0x000000FF000000FF)
 _POWERS = 10.0 ** np.arange(17)
 _EXACT = np.uint64(1 << 53)
 _IS_PART = np.isin(np.arange(256), list(b"0123456789+-eE"))
+_IN_EXPONENT = np.isin(np.arange(256), list(b"+eE"))
 
 
 class Decimals(NamedTuple):
@@ -45,59 +46,55 @@ def parse_decimals(text: bytes) -> Decimals:
     """
     padded = _PAD + text
     codes = np.frombuffer(padded, np.uint8)
-    is_plain = not any(mark in text for mark in (b"e", b"E", b"+"))
-    is_part = (codes - _ZERO < 10) | (codes == _MINUS) if is_plain else _IS_PART[codes]
-    marks = np.flatnonzero(~is_part)[len(_PAD) - 1 :]
-    is_dot = codes[marks] == _DOT
-    kept = np.flatnonzero(~is_dot)
+    has_exponents = any(mark in text for mark in (b"e", b"E", b"+"))
+    is_part = _IS_PART[codes] if has_exponents else (codes - _ZERO < 10) | (codes == _MINUS)
+    marks = np.flatnonzero(~is_part)[len(_PAD) - 1 :]  # dots and separators
+    kept = np.flatnonzero(codes[marks] != _DOT)
     ends = marks[kept]
     follows_number = np.diff(ends) > 1
-    numbers = _parse_plain(padded, marks, is_dot, kept, follows_number) if is_plain else None
-    if numbers is None:
-        between = zip(ends[:-1][follows_number] + 1, ends[1:][follows_number], strict=True)
-        numbers = np.array([float(padded[start:end]) for start, end in between])
+    numbers, is_plain = _parse_plain(padded, marks, kept, follows_number)
+    starts, stops = ends[:-1], ends[1:]
+    if not follows_number.all():
+        starts, stops = starts[follows_number], stops[follows_number]
+    if has_exponents:
+        is_plain[np.searchsorted(stops, np.flatnonzero(_IN_EXPONENT[codes]))] = False
+    for odd in np.flatnonzero(~is_plain).tolist():
+        numbers[odd] = float(padded[starts[odd] + 1 : stops[odd]])
     return Decimals(numbers, codes[ends[1:]], follows_number)
 
 
 def _parse_plain(
     padded: bytes,
     marks: NDArray[np.int64],
-    is_dot: NDArray[np.bool_],
     kept: NDArray[np.int64],
     follows_number: NDArray[np.bool_],
-) -> NDArray[np.float64] | None:
-    """Parse numbers that are all of the form ``-12.375``, or return None.
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Parse numbers of the form ``-12.375``; also return which of them are of that form.
 
     `marks` are the positions of dots and separators, `kept` says which of them are separators.
     """
-    bare_ends, before = marks[kept], kept[1:] - 1
-    has_dot = is_dot[before]
-    n_decimals = np.where(has_dot, bare_ends[1:] - marks[before] - 1, 0)
+    bare_ends, n_dots = marks[kept], np.diff(kept) - 1
+    is_negative = np.frombuffer(padded, np.uint8)[bare_ends[:-1] + 1] == _MINUS
     # Without its dot a number is an integer; all that follows moves down by one byte.
-    bare = padded.translate(None, b".") if is_dot.any() else padded
-    bare_ends[1:] -= np.cumsum(has_dot)
+    n_decimals = np.where(n_dots == 1, bare_ends[1:] - marks[kept[1:] - 1] - 1, 0)
+    bare = padded.translate(None, b".") if n_dots.any() else padded
+    bare_ends[1:] -= np.cumsum(n_dots)
     n_digits = np.diff(bare_ends) - 1
     bare_ends = bare_ends[1:]
     if not follows_number.all():
         bare_ends, n_digits = bare_ends[follows_number], n_digits[follows_number]
-        n_decimals = n_decimals[follows_number]
-    if not len(bare_ends):
-        return np.empty(0)
-    codes = np.frombuffer(bare, np.uint8)
-    is_negative = codes[bare_ends - n_digits] == _MINUS
+        n_decimals, n_dots = n_decimals[follows_number], n_dots[follows_number]
+        is_negative = is_negative[follows_number]
     n_digits -= is_negative
-    if not (
-        n_digits.min() > 0
-        and n_digits.max() <= 16
-        and np.count_nonzero(has_dot) == np.count_nonzero(is_dot)
-        and np.count_nonzero(is_negative) == np.count_nonzero(codes == _MINUS)
-    ):
-        return None
-    integers = _integers(bare, bare_ends, n_digits)
-    if integers.max() > _EXACT:
-        return None
-    numbers = integers / _POWERS[n_decimals]
-    return np.where(is_negative, -numbers, numbers)
+    integers = _integers(bare, bare_ends, np.minimum(n_digits, 16))
+    is_plain = (n_dots < 2) & (n_digits > 0) & (n_digits <= 16) & (integers <= _EXACT)
+    is_sign = np.frombuffer(bare, np.uint8) == _MINUS
+    if np.count_nonzero(is_sign) != np.count_nonzero(is_negative):
+        first = bare_ends - n_digits - 1  # where the sign is, if there is one
+        inside = np.setdiff1d(np.flatnonzero(is_sign), first[is_negative])
+        is_plain[np.searchsorted(bare_ends, inside)] = False
+    numbers = integers / _POWERS[np.minimum(n_decimals, 16)]
+    return np.where(is_negative, -numbers, numbers), is_plain
 
 
 def _integers(
@@ -120,7 +117,7 @@ def _eight_digits(words: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDAr
     Works in place: the words come fresh from memory, and stay in the processor's cache.
     """
     # Bytes before the number become zero digits; then digits are joined in twos, fours and eight.
-    shift = np.uint64(64) - np.uint64(8) * lengths.astype(np.uint64)
+    shift = (64 - 8 * lengths.astype(np.uint8)).astype(np.uint64)
     words ^= _ZEROS
     words >>= shift
     words <<= shift
