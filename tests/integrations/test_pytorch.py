@@ -6,6 +6,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from integrations import pytorch_work
+from integrations.ranks import run_killed
 from integrations.streams import N_SAMPLES, losses, selector, stream
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.integrations.distributed import DistributedSelector
@@ -89,6 +91,13 @@ def test_a_loader_resumes_anywhere(workers, stop_after, strategy):
     chosen, loader = make()
     loader.load_state_dict(state)
     assert head + train(loader, chosen) == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_training_resumes_in_the_middle_of_an_epoch(workers, tmp_path):
+    whole = pytorch_work.train(tmp_path / "none.pt", workers)
+    run_killed(pytorch_work.train_killed, tmp_path / "saved.pt", workers)
+    assert pytorch_work.train(tmp_path / "saved.pt", workers) == whole
 
 
 @pytest.mark.parametrize("workers", [0, 2])
