@@ -188,7 +188,7 @@ def _known_file(path: Path) -> tuple[KnownDataset, KnownFile] | None:
     )
 
 
-def check(dataset: MultiLabelDataset, name: str) -> None:
+def check(dataset: MultiLabelDataset, name: str, *, source: str | Path = "this") -> None:
     """Raise `DataError` unless a dataset has the size and cardinality known for `name`.
 
     Reading labels from the wrong end of a file changes q or the cardinality, and has changed
@@ -210,7 +210,7 @@ def check(dataset: MultiLabelDataset, name: str) -> None:
     if wrong:
         options = [f"labels={file.labels} for {file.name}" for file in entry.files if file.labels]
         raise DataError(
-            f"this is not {entry.name} as the catalog knows it: {'; '.join(wrong)}. "
+            f"{source} is not {entry.name} as the catalog knows it: {'; '.join(wrong)}. "
             + (f"Read it with {' or '.join(options)}; if" if options else "If")
             + " it is another dataset, give its file another name"
         )

@@ -21,8 +21,8 @@ import numpy as np
 from scipy import sparse
 
 from tailbatch.data import catalog
-from tailbatch.data.dataset import Features, MultiLabelDataset
-from tailbatch.data.folds import Fold, IntArray, MinMaxScaling, Parts, split
+from tailbatch.data.dataset import Features, IntArray, MultiLabelDataset
+from tailbatch.data.folds import Fold, MinMaxScaling, Parts, split
 from tailbatch.errors import DataError
 
 PREPARATIONS = ("full", "paper", "as-published")

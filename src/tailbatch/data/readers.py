@@ -61,7 +61,7 @@ def load_dataset(
         path = catalog.find(name)
     dataset = _reader(path)(path, labels, missing)
     if name is not None:
-        catalog.check(dataset, name)
+        catalog.check(dataset, name, source=path)
         dataset = replace(dataset, name=name)
     return dataset
 

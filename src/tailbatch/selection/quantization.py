@@ -28,7 +28,10 @@ def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> Floa
     if l_max == 0:
         return np.full_like(losses, n_samples)
     with np.errstate(over="ignore"):  # far above a tiny cap: infinite, and cut to n like the rest
-        return np.minimum(np.ceil(n_samples * losses / l_max), n_samples)
+        index = n_samples * losses
+        index /= l_max
+    np.ceil(index, out=index)
+    return np.minimum(index, n_samples, out=index)
 
 
 class QuantizationLaw(LossLaw):

@@ -111,9 +111,9 @@ class RankOrder:
 
     def at(self, rank: IntArray) -> tuple[IntArray, FloatArray]:
         """Return the samples at ranks from 0, and their scores."""
-        nth = np.searchsorted(self._came_rank, rank)  # newcomers before this rank
+        nth = self._came_rank.searchsorted(rank)  # newcomers before this rank
         kept = rank - nth
-        place = kept + np.searchsorted(self._left_gap, kept, side="right")
+        place = kept + self._left_gap.searchsorted(kept, side="right")
         # A newcomer at the very end may point past the base; what is read there is replaced.
         place = np.minimum(place, len(self._base) - 1)
         samples, scores = self._base[place], self._base_scores[place]
@@ -148,16 +148,16 @@ class RankOrder:
 
     def _count(self, scores: FloatArray, side: Literal["left", "right"]) -> IntArray:
         """Count the samples below each score (left) or up to it (right)."""
-        base = np.searchsorted(self._base_scores, scores, side=side)
-        left = np.searchsorted(self._left, base)
-        return base - left + np.searchsorted(self._came_scores, scores, side=side)
+        base = self._base_scores.searchsorted(scores, side=side)
+        left = self._left.searchsorted(base)
+        return base - left + self._came_scores.searchsorted(scores, side=side)
 
     def _take_out(self, index: IntArray, old: FloatArray) -> None:
         moved = self._moved[index]
         fresh = ~moved
         place = _find(self._base_scores, self._base, old[fresh], index[fresh])
         place.sort()
-        self._left = _insert(self._left, np.searchsorted(self._left, place), place)
+        self._left = _insert(self._left, self._left.searchsorted(place), place)
         self._moved[index] = True
         stay = np.ones(len(self._came), dtype=bool)
         stay[_find(self._came_scores, self._came, old[moved], index[moved])] = False
@@ -175,7 +175,7 @@ class RankOrder:
     def _renew_ranks(self) -> None:
         nth = np.arange(len(self._came))
         # Rank of each newcomer: base entries below it that have not left, and newcomers below it.
-        gone = np.searchsorted(self._left, self._came_place)
+        gone = self._left.searchsorted(self._came_place)
         self._came_rank = self._came_place - gone + nth
         self._left_gap = self._left - nth
 
@@ -194,18 +194,24 @@ def _find(
     scores: FloatArray, samples: IntArray, wanted: FloatArray, wanted_samples: IntArray
 ) -> IntArray:
     """Return where each (score, sample) belongs in a list sorted by both: bisection by pairs."""
-    low = np.searchsorted(scores, wanted)
-    high = low.copy()
+    place = scores.searchsorted(wanted)
     # Most scores occur once; only behind the first of a tie group is anything left to bisect.
-    ties = np.flatnonzero(low < len(scores))
-    first = low[ties]
-    ties = ties[(scores[first] == wanted[ties]) & (samples[first] < wanted_samples[ties])]
-    high[ties] = np.searchsorted(scores, wanted[ties], side="right")
-    while (unsure := np.flatnonzero(low < high)).size:
-        middle = (low[unsure] + high[unsure]) // 2
-        below = samples[middle] < wanted_samples[unsure]
-        low[unsure[below]] = middle[below] + 1
-        high[unsure[~below]] = middle[~below]
+    inside = np.flatnonzero(place < len(scores))
+    first = place[inside]
+    tied = inside[(scores[first] == wanted[inside]) & (samples[first] < wanted_samples[inside])]
+    if tied.size:
+        end = scores.searchsorted(wanted[tied], side="right")
+        place[tied] = _bisect(samples, place[tied], end, wanted_samples[tied])
+    return place
+
+
+def _bisect(samples: IntArray, low: IntArray, high: IntArray, wanted: IntArray) -> IntArray:
+    """Return where each wanted sample belongs in its own ascending stretch from `low` to `high`."""
+    last = len(samples) - 1
+    for _ in range(int((high - low).max()).bit_length()):
+        middle = (low + high) // 2
+        below = (low < high) & (samples[np.minimum(middle, last)] < wanted)
+        low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
     return low
 
 
