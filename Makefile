@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test setup fix check slow bench clean
 
 demo: $(PACKAGE)
-	$(BIN)/tailbatch datasets describe debtags
+	$(BIN)/tailbatch demo
 
 test: $(DEV) check
 	$(BIN)/python -m pytest -n 2

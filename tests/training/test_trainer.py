@@ -60,6 +60,13 @@ def test_every_strategy_shares_the_warm_up_bit_for_bit(train):
     assert len(ends) == len(STRATEGIES), "after the warm-up every strategy goes its own way"
 
 
+def test_exposure_counts_the_draws_of_all_epochs(train):
+    _, training = train(strategy="minority", epochs=6)
+    assert training.label_exposure[2] > 1.1, "the rarest label, drawn under pressure"
+    last = training.diagnostics.label_exposure
+    assert training.label_exposure[2] > last[2], "the pressure is gone in the last epoch"
+
+
 def test_trainings_of_one_seed_agree_and_of_two_differ(train):
     (one, first), (two, second), (three, _) = train(), train(), train(seed=1)
     assert weights_digest(one) == weights_digest(two) != weights_digest(three)
@@ -314,6 +321,7 @@ def test_resuming_is_bit_identical_wherever_it_stopped(train, parts, tmp_path, s
     assert [e.lr for e in training.epochs] == [e.lr for e in expected.epochs]
     assert training.best_epoch == expected.best_epoch
     assert training.warm_up_digest == expected.warm_up_digest
+    assert np.array_equal(training.label_exposure, expected.label_exposure)
     for number in (1, 3):
         assert np.array_equal(training.sample_losses[number], expected.sample_losses[number])
 

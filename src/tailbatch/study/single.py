@@ -198,7 +198,7 @@ def _labels(
     parts: Parts, scores: np.ndarray, minority: np.ndarray, training: Training
 ) -> tuple[dict[str, Any], ...]:
     n_labels = parts.train.n_labels
-    exposure = training.diagnostics.label_exposure
+    exposure = training.label_exposure
     columns = {
         "name": parts.train.label_names,
         "positives": label_counts(parts.train.Y).tolist(),

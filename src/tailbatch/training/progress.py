@@ -77,6 +77,7 @@ class Progress:
         self.sample_losses: dict[int, np.ndarray] = {}
         self.best_epoch = 0
         self.best_weights: dict[str, Tensor] = {}
+        self.label_exposure: np.ndarray | None = None  # mean over the epochs so far
         self.warm_up_digest = "" if plan.warm_up_epochs else weights_digest(model)
 
     @property
@@ -119,6 +120,7 @@ class Progress:
             objective, bce = self._training_loss(number)
             validation = self._validate()
         diagnostics = self.selector.diagnostics()
+        self._add_exposure(diagnostics.label_exposure, number)
         epoch = Epoch(
             number=number,
             steps=self.step,
@@ -141,6 +143,12 @@ class Progress:
         self.rate.after_epoch(number, self._score(epoch))
         return epoch
 
+    def _add_exposure(self, exposure: np.ndarray | None, number: int) -> None:
+        # An annealed pressure ends on the true distribution, so the last epoch alone would mislead.
+        if exposure is not None:
+            before = np.zeros_like(exposure) if self.label_exposure is None else self.label_exposure
+            self.label_exposure = before + (exposure - before) / number
+
     def result(self) -> Training:
         """Put the best weights into the model and return the records."""
         self.model.load_state_dict(self.best_weights)
@@ -151,6 +159,7 @@ class Progress:
             sample_losses=self.sample_losses,
             best_epoch=self.best_epoch,
             warm_up_digest=self.warm_up_digest,
+            label_exposure=self.label_exposure,
             diagnostics=self.selector.diagnostics(),
         )
 
@@ -216,6 +225,7 @@ class Progress:
                 "best_epoch": self.best_epoch,
                 "best_weights": self.best_weights,
                 "warm_up_digest": self.warm_up_digest,
+                "label_exposure": self.label_exposure,
             },
         )
 
@@ -237,6 +247,7 @@ class Progress:
             self.sample_losses = dict(state["sample_losses"])
             self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
             self.warm_up_digest = str(state["warm_up_digest"])
+            self.label_exposure = state["label_exposure"]
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise TrainingError(
                 f"{path} belongs to another training ({error}): choose another folder, or remove it"

@@ -35,6 +35,8 @@ class Training:
 
     ``warm_up_digest`` names the weights at the end of the warm-up: strategies that are compared fairly
     have the same one. ``sample_losses`` maps an epoch to each training sample's BCE after it.
+    ``label_exposure`` is each label's share of all draws over its share of the rows, or None where the
+    selector does not know the labels.
     """
 
     epochs: tuple[Epoch, ...]
@@ -42,6 +44,7 @@ class Training:
     sample_losses: dict[int, np.ndarray]
     best_epoch: int
     warm_up_digest: str
+    label_exposure: np.ndarray | None
     diagnostics: SelectionDiagnostics
 
     @property
