@@ -42,7 +42,8 @@ def main() -> None:
         parts = [
             "## Selection\n\n"
             f"One draw and one `observe` of {BATCH} samples, one thread, heavy-tailed losses; "
-            f"NumPy {np.__version__}, torch {torch.__version__}.",
+            f"NumPy {np.__version__}, torch {torch.__version__}; load {os.getloadavg()[1]:.0f} on "
+            f"{os.cpu_count()} cores (on a busy machine only the ratios mean something).",
             table(["adaptive, s_e = 16", "ms a batch", "against 10^4", "target"], _flat_rows()),
             table(["peer, law renewed each batch", "ms a batch", "adaptive", "target"], _peers()),
             table(
