@@ -76,7 +76,8 @@ def csv_text(table: pd.DataFrame) -> str:
     """
     harmless = table.rename(columns=_no_formula)
     for column in harmless:
-        harmless[column] = [_no_formula(value) for value in harmless[column]]
+        if not is_number(harmless[column]):
+            harmless[column] = [_no_formula(value) for value in harmless[column]]
     text: str = harmless.to_csv(index=False, lineterminator="\n")
     return text
 
