@@ -8,7 +8,7 @@ import pytest
 from study_samples import Here, contents, run_here, tiny_file, tiny_study
 from tailbatch.errors import ResultError, StudyError
 from tailbatch.results import ResultStore, TrainingPlan
-from tailbatch.study import run_study, runner
+from tailbatch.study import run, run_study, runner
 from tailbatch.study.forecast import Forecast, cheapest_first
 
 
@@ -139,6 +139,16 @@ def test_a_record_of_a_newer_version_stops_the_study_and_stays(tiny, store):
     with pytest.raises(ResultError, match="upgrade tailbatch"):
         run_here(tiny_study(tiny), store)
     assert path.exists()
+
+
+def test_a_checkpoint_of_another_training_fails_once_and_is_dropped(tiny, store):
+    study, other = tiny_study(tiny, folds=[0]), tiny_study(tiny, folds=[0], epochs=7)
+    digest = study.sources[0].load().digest
+    spec, foreign = study.specs({"tiny": digest})[0], other.specs({"tiny": digest})[0]
+    run(foreign, source=study.sources[0], checkpoint=store.checkpoint(spec), checkpoint_every=2)
+    assert store.checkpoint(spec).exists()
+    outcome = run_here(study, store)
+    assert (outcome.done, outcome.failures) == (2, ())
 
 
 class Fragile(Here):

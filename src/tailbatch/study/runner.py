@@ -118,10 +118,10 @@ def run_study(
 ) -> StudyOutcome:
     """Do the runs of a study that the store does not have.
 
-    A run that fails is tried once more at the end, then listed. When a worker dies, the pool is made
-    anew and the runs that were under way go on from their checkpoints. Ctrl-C stops everything, and
-    saves; the same call goes on. Several machines may work on one study through a shared store: a run
-    that is under way elsewhere is left for last.
+    A run that fails is tried once more at the end, from its start, then listed. When a worker dies,
+    the pool is made anew and the runs that were under way go on from their checkpoints. Ctrl-C stops
+    everything, and saves; the same call goes on. Several machines may work on one study through a
+    shared store: a run that is under way elsewhere is left for last.
 
     Parameters
     ----------
@@ -272,6 +272,8 @@ class _Runner:
             self._attempts[spec.digest] += 1
             if self._attempts[spec.digest] < ATTEMPTS:
                 _log.info("a run failed and will be tried again: %s", outcome.error)
+                # From the start: its checkpoint may be what is wrong.
+                self.store.forget_progress(spec)
                 self.waiting.append(job)
             else:
                 self.fail(spec, outcome.error, outcome.traceback)
