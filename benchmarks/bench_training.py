@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -58,21 +59,23 @@ class Stopwatch:
 
 @contextmanager
 def watching(model: torch.nn.Module) -> Iterator[Stopwatch]:
-    """Time forward and objective, backward, and the optimizer's step of a training."""
+    """Time forward and objective, backward, and the optimizer of a training."""
     watch = Stopwatch()
-    backward = torch.autograd.backward
     hooks = [
         register_optimizer_step_pre_hook(watch.start),
         register_optimizer_step_post_hook(watch.stop),
     ]
-    vars(model)["step"] = watch.timed(vars(type(model))["step"].__get__(model))
-    vars(torch.autograd)["backward"] = watch.timed(backward)
-    try:
+    owners: list[tuple[Any, str]] = [
+        (model, "step"),
+        (torch.autograd, "backward"),
+        (torch.optim.Optimizer, "zero_grad"),
+    ]
+    with ExitStack() as stack:
+        for owner, name in owners:
+            stack.enter_context(patch.object(owner, name, watch.timed(getattr(owner, name))))
         yield watch
-    finally:
-        vars(torch.autograd)["backward"] = backward
-        for hook in hooks:
-            hook.remove()
+    for hook in hooks:
+        hook.remove()
 
 
 def share(name: str, parts: Parts) -> float:

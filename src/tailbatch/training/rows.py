@@ -46,8 +46,11 @@ class Rows:
     def fetch(self, index: np.ndarray) -> Tensor:
         """Return the rows `index` in that order, (b, columns) float32."""
         if isinstance(self._matrix, Tensor):
-            position = torch.from_numpy(index).to(self.device)
-            return self._matrix.index_select(0, position).to(torch.float32)
+            position = torch.from_numpy(index)
+            if self.device.type != "cpu":
+                position = position.to(self.device)
+            rows = self._matrix.index_select(0, position)
+            return rows if rows.dtype == torch.float32 else rows.float()
         return torch.from_numpy(dense_rows(self._matrix, index)).to(self.device)
 
     def chunks(self, size: int) -> Iterator[Tensor]:
