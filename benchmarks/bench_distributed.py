@@ -148,6 +148,6 @@ def main() -> None:
         "ms by the clock",
         "of which the collective",
         "ms of processor",
-        "times DistributedSampler",
+        "times DistributedSampler (processor time)",
     ]
     publish("distributed", f"## Several processes\n\n{note}\n\n{table(header, rows)}")
