@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,7 @@ def benchmark_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_log_levels() -> Iterator[None]:
-    """Give each test the usual log levels: a command sets them for its process, which here is ours."""
-    loggers = [logging.getLogger(name) for name in ("tailbatch", "tailbatch.data")]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+def usual_log_levels() -> None:
+    """Start each test with the usual log levels: a command sets them for its process, here ours."""
+    for name in ("tailbatch", "tailbatch.data"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
