@@ -4,13 +4,15 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
 
 from benchmarks.harness import publish, table
 from tailbatch.results import ResultStore, RunRecord, TrainingPlan
@@ -35,7 +37,7 @@ def _overhead_and_workers(folder: Path) -> list[list[str]]:
     data = "scene" if os.environ.get("TAILBATCH_DATA") else "debtags"
     plan = TrainingPlan(epochs=30, lr=1e-3)
     study = Study(name="bench", datasets=[data], models=["dela"], n_folds=2, plan=plan)
-    overheads, gains = [], []
+    overheads, gains, limits = [], [], []
     for turn in range(TURNS):
         by_hand = _seconds(partial(_run_by_hand, study))
         one, two = (
@@ -43,11 +45,33 @@ def _overhead_and_workers(folder: Path) -> list[list[str]]:
         )
         overheads.append(1 - by_hand / one)
         gains.append(one / two)
+        limits.append(_limit())
     what = f"4 runs of DELA on {data}, 30 epochs"
     return [
         [f"runner's share of {what}", f"{median(overheads):.1%}", "under 3% of a study"],
         [f"two workers against one, {what}", f"{median(gains):.2f}x", "at least 1.6x"],
+        ["the same for products of matrices alone", f"{median(limits):.2f}x", "the limit here"],
     ]
+
+
+def _limit() -> float:
+    """Return how much more two processes compute than one, when neither waits for anything."""
+    with WorkerPool(2) as pool:
+        for _ in range(2):  # both workers are up before the clock counts
+            wait([pool.submit(_products, 0.5), pool.submit(_products, 0.5)])
+        one = pool.submit(_products, 5.0).result()
+        two = sum(f.result() for f in [pool.submit(_products, 5.0) for _ in range(2)])
+    return two / one
+
+
+def _products(seconds: float) -> int:
+    torch.set_num_threads(1)
+    x, weights = torch.rand(128, 512), torch.rand(512, 512)
+    count, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        (x @ weights).relu_()
+        count += 1
+    return count
 
 
 def _run_by_hand(study: Study) -> None:
