@@ -50,7 +50,7 @@ class TrainingPlan:
         Measure objective and BCE over all training rows every so many epochs, 0 never; None: every
         epoch up to 20,000 rows, every tenth above.
     sample_loss_epochs
-        Epochs (from 1) after which every training sample's BCE is kept.
+        Epochs (from 1) after which every training sample's BCE and own objective are kept.
 
     Examples
     --------

@@ -235,6 +235,8 @@ def _arrays(
         counts = train.Y[:, np.flatnonzero(minority_labels(train.Y))].sum(axis=1)
         arrays["minority_counts"] = np.asarray(counts).ravel()
         arrays |= {f"sample_losses_{epoch}": v for epoch, v in training.sample_losses.items()}
+        own = training.sample_objectives
+        arrays |= {f"sample_objectives_{epoch}": v for epoch, v in own.items()}
         arrays |= _losses_of_both_kinds(spec, train, model)
     return {
         name: values.astype(np.float32 if values.dtype.kind == "f" else np.int16)

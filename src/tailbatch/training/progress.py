@@ -75,6 +75,7 @@ class Progress:
         self.epochs: list[Epoch] = []
         self.batch_objectives: list[float] = []
         self.sample_losses: dict[int, np.ndarray] = {}
+        self.sample_objectives: dict[int, np.ndarray] = {}
         self.best_epoch = 0
         self.best_weights: dict[str, Tensor] = {}
         self.label_exposure: np.ndarray | None = None  # mean over the epochs so far
@@ -157,6 +158,7 @@ class Progress:
             epochs=tuple(self.epochs),
             batch_objectives=np.array(self.batch_objectives),
             sample_losses=self.sample_losses,
+            sample_objectives=self.sample_objectives,
             best_epoch=self.best_epoch,
             warm_up_digest=self.warm_up_digest,
             label_exposure=self.label_exposure,
@@ -195,14 +197,15 @@ class Progress:
         if not keep and (every == 0 or number % every):
             return None, None
         self.model.eval()
-        objective, losses = 0.0, []
+        objective, losses, own = 0.0, [], []
         for x, y in self.train.chunks(self.plan.batch_size):
             output = self.model.step(x, y)
             objective += output.objective.item() * len(x)
             losses.append(selection_losses(output, y, "bce").mean(1).cpu().numpy())
+            own.append(selection_losses(output, y, "model").cpu().numpy())
         bce = np.concatenate(losses)
         if keep:
-            self.sample_losses[number] = bce
+            self.sample_losses[number], self.sample_objectives[number] = bce, np.concatenate(own)
         return objective / len(self.train), float(bce.mean(dtype=np.float64))
 
     def save(self, path: Path) -> None:
@@ -222,6 +225,7 @@ class Progress:
                 "epochs": [asdict(epoch) for epoch in self.epochs],
                 "batch_objectives": np.array(self.batch_objectives),
                 "sample_losses": self.sample_losses,
+                "sample_objectives": self.sample_objectives,
                 "best_epoch": self.best_epoch,
                 "best_weights": self.best_weights,
                 "warm_up_digest": self.warm_up_digest,
@@ -245,6 +249,7 @@ class Progress:
             self.step, self.clock.seconds = int(state["step"]), float(state["seconds"])
             self.batch_objectives = state["batch_objectives"].tolist()
             self.sample_losses = dict(state["sample_losses"])
+            self.sample_objectives = dict(state["sample_objectives"])
             self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
             self.warm_up_digest = str(state["warm_up_digest"])
             self.label_exposure = state["label_exposure"]

@@ -34,14 +34,16 @@ class Training:
     """What a training left besides the model, which holds the best epoch's weights.
 
     ``warm_up_digest`` names the weights at the end of the warm-up: strategies that are compared fairly
-    have the same one. ``sample_losses`` maps an epoch to each training sample's BCE after it.
-    ``label_exposure`` is each label's share of all draws over its share of the rows, or None where the
-    selector does not know the labels.
+    have the same one. ``sample_losses`` maps an epoch to each training sample's BCE after it, and
+    ``sample_objectives`` to its share of the model's own objective. ``label_exposure`` is each
+    label's share of all draws over its share of the rows, or None where the selector does not know
+    the labels.
     """
 
     epochs: tuple[Epoch, ...]
     batch_objectives: np.ndarray
     sample_losses: dict[int, np.ndarray]
+    sample_objectives: dict[int, np.ndarray]
     best_epoch: int
     warm_up_digest: str
     label_exposure: np.ndarray | None
