@@ -42,10 +42,7 @@ def philox_words(
     np.ndarray[tuple[int], np.dtype[np.uint64]], np.ndarray[tuple[int], np.dtype[np.uint64]]
 ]:
     """Return Philox's key (2 words) and counter (4 words) for a stream; see `stream`."""
-    if seed < 0:
-        raise ValueError(f"seed must be an integer from 0, got {seed}")
-    if len(counters) > 2 or any(not 0 <= value < _WORD for value in counters):
-        raise ValueError(f"a stream takes at most two counters from 0 to 2^64 - 1, got {counters}")
+    _check_name(seed, counters)
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=16).digest()
     words = [0, 0, *([0] * (2 - len(counters))), *counters]
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64), np.array(words, dtype=np.uint64)
@@ -61,4 +58,14 @@ def integer_seed(seed: int, purpose: str, *counters: int) -> int:
     >>> integer_seed(0, "model") == integer_seed(0, "model", 1)
     False
     """
-    return int(stream(seed, purpose, *counters).integers(2**63))
+    _check_name(seed, counters)
+    # A digest is a stream of its own and takes a twentieth of the time of making a generator.
+    name = f"{seed}/{purpose}/{'/'.join(map(str, counters))}".encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") >> 1
+
+
+def _check_name(seed: int, counters: tuple[int, ...]) -> None:
+    if seed < 0:
+        raise ValueError(f"seed must be an integer from 0, got {seed}")
+    if len(counters) > 2 or any(not 0 <= value < _WORD for value in counters):
+        raise ValueError(f"a stream takes at most two counters from 0 to 2^64 - 1, got {counters}")

@@ -68,6 +68,9 @@ class MPVAE(MultiLabelModel):
         instead of the exact marginal at the mean code.
     weight_penalty
         Squared-norm penalty in the objective, as published; it then replaces weight decay.
+    lr_ratio
+        Multiplies the learning rate: with the study's 1e-4 the default gives the authors' own 1e-3.
+        At 1e-4 itself the model is still far from its best after 100 epochs.
 
     Examples
     --------
@@ -106,6 +109,7 @@ class MPVAE(MultiLabelModel):
         sample_latent: bool = False,
         prediction_samples: int = 10_000,
         weight_penalty: float = 0.0,
+        lr_ratio: float = 10.0,
     ) -> None:
         samples = (100 if n_labels <= 200 else 20) if samples is None else samples
         residual_rank = n_labels if residual_rank is None else residual_rank
@@ -130,11 +134,12 @@ class MPVAE(MultiLabelModel):
             sample_latent=sample_latent,
             prediction_samples=prediction_samples,
             weight_penalty=weight_penalty,
+            lr_ratio=lr_ratio,
         )
         self.nll_weight, self.rank_weight, self.kl_weight = nll_weight, rank_weight, kl_weight
         self.samples, self.prediction_samples = samples, prediction_samples
         self.stable, self.sample_latent = stable, sample_latent
-        self.weight_penalty = weight_penalty
+        self.weight_penalty, self.lr_ratio = weight_penalty, lr_ratio
         self.label_encoder = _chain([n_features + n_labels, 512, 256], dropout)
         self.label_head = GaussianHead(256, latent)
         self.feature_encoder = _chain([n_features, 256, 512, 256], dropout)
@@ -177,9 +182,9 @@ class MPVAE(MultiLabelModel):
             return super().predict_proba(x)
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
-        """Exclude the residual covariance from decay, and everything if the objective decays."""
+        """Set the rate; keep the residual from decay, and everything if the objective decays."""
         decay = 0.0 if self.weight_penalty else weight_decay
-        others = self._parameters_except([self.residual])
+        others, lr = self._parameters_except([self.residual]), lr * self.lr_ratio
         return [
             {"params": others, "lr": lr, "weight_decay": decay},
             {"params": [self.residual], "lr": lr, "weight_decay": 0.0},

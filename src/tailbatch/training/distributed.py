@@ -185,7 +185,12 @@ class DistributedSelector:
     # ---- slices ------------------------------------------------------------------------------
 
     def _slice(self, whole: npt.NDArray[np.int64]) -> Slice:
-        local = np.array_split(whole, self._n_ranks)[self._rank]
+        # As even as can be: the first ranks take one more where the batch does not divide.
+        start, end = (
+            rank * (len(whole) // self._n_ranks) + min(rank, len(whole) % self._n_ranks)
+            for rank in (self._rank, self._rank + 1)
+        )
+        local = whole[start:end]
         self._number += 1
         if len(local) == 0:
             return Slice(self._number, whole, whole[:1], padded=True)

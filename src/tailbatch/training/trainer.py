@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from tailbatch.data import Parts
 from tailbatch.errors import TrainingError
+from tailbatch.files import sweep
 from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, seeded
 from tailbatch.results import TrainingPlan
@@ -97,8 +99,10 @@ class Trainer:
             device=self.device,
             checkpoint=self.checkpoint,
         )
-        if self.checkpoint is not None and self.checkpoint.exists():
-            done.restore(self.checkpoint)
+        if self.checkpoint is not None:
+            sweep(self.checkpoint.parent)
+            if self.checkpoint.exists():
+                done.restore(self.checkpoint)
         with stopping_on_signals() if self.checkpoint else nullcontext(StopRequest()) as stop:
             while not done.finished:
                 model.train()
@@ -111,15 +115,15 @@ class Trainer:
                         losses = selection_losses(output, y, self.plan.selection_loss)
                         done.refuse_divergence(output, losses, index)
                         done.optimizer.zero_grad(set_to_none=True)
-                        objective = output.objective * shared.loss_scale(index)
-                        torch.autograd.backward([objective])
-                        objective = objective.detach()
+                        scale = torch.full_like(output.objective, shared.loss_scale())
+                        torch.autograd.backward([output.objective], [scale])
+                        objective = output.objective.detach() * scale
                         gradients = (p.grad for p in model.parameters() if p.grad is not None)
-                        average_over_ranks([*gradients, objective])
+                        average_over_ranks(chain(gradients, [objective]))
                         if self.plan.gradient_clip is not None:
                             nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
                         done.optimizer.step()
-                    shared.observe(losses, index)
+                    shared.observe(losses)
                     done.clock.stop()
                     done.close_batch(objective.item())
                     for callback in callbacks:
