@@ -51,7 +51,7 @@ def list_datasets(as_json: AsJson = False) -> None:
     entries = list(catalog.catalog().values())
     here = {entry.name: catalog.local_file(entry.name) for entry in entries}
     if as_json:
-        _print_json([{**asdict(entry), "path": here[entry.name]} for entry in entries])
+        print_json([{**asdict(entry), "path": here[entry.name]} for entry in entries])
     else:
         pictures.show_catalog(entries, {name for name, path in here.items() if path})
 
@@ -94,13 +94,13 @@ def describe(
     from tailbatch.data import catalog
     from tailbatch.report import description
 
-    facts = description.describe(_load(dataset, labels, missing))
+    facts = description.describe(load_for_command(dataset, labels, missing))
     if picture is not None:
         from tailbatch.report import figures
 
         figures.save(figures.label_frequencies(facts), picture)
     if as_json:
-        _print_json(asdict(facts))
+        print_json(asdict(facts))
     else:
         name = catalog.known_name(dataset) or dataset.casefold()
         pictures.show_description(facts, catalog.catalog().get(name))
@@ -154,7 +154,7 @@ def check(
         if not as_json:
             pictures.show_check(**results[-1])
     if as_json:
-        _print_json(results)
+        print_json(results)
     if any(result["problem"] for result in results):
         raise typer.Exit(1)
 
@@ -170,7 +170,10 @@ def _checked(path: Path) -> dict[str, Any]:
     return {"path": path, "same_bytes": same_bytes, "problem": problem}
 
 
-def _load(name_or_path: str, labels: str | None, missing: Missing) -> "MultiLabelDataset":
+def load_for_command(
+    name_or_path: str, labels: str | None, missing: Missing
+) -> "MultiLabelDataset":
+    """Load the dataset a command names, fetching it first where it is known and not here."""
     from tailbatch.data import catalog, load_dataset
 
     # What a reader left out or changed is part of the description: say it there, not here too.
@@ -215,7 +218,8 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda received, size: bar.update(task, completed=received, total=size)
 
 
-def _print_json(value: object) -> None:
+def print_json(value: object) -> None:
+    """Print a value as JSON, with null for numbers that are not finite."""
     typer.echo(json.dumps(_plain(value), indent=2))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.datasets import AsJson, Missing, _load, _print_json
+from tailbatch.cli.datasets import AsJson, Missing, load_for_command, print_json
 from tailbatch.cli.terminal import number, printable
 from tailbatch.errors import DataError, ModelError, TrainingInterrupted
 
@@ -112,7 +112,7 @@ def fit(
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite)
         wait_for_ranks()
-        dataset = _load(data, labels, missing)
+        dataset = load_for_command(data, labels, missing)
         for notice in dataset.notices if writes else ():
             typer.echo(f"Note: {printable(notice)}", err=True)
         classifier = TailbatchClassifier(
@@ -197,7 +197,7 @@ def evaluate(folder: Folder, data: Data, labels: Labels = None, as_json: AsJson 
     from tailbatch.estimator.columns import aligned
 
     classifier = TailbatchClassifier.load(folder)
-    dataset = _load(data, labels or _label_columns(data, classifier), Missing.ERROR)
+    dataset = load_for_command(data, labels or _label_columns(data, classifier), Missing.ERROR)
     dataset = aligned(dataset, classifier.feature_names_in_, classifier.label_names_)
     values = metrics.evaluate(
         dataset.Y,
@@ -206,7 +206,7 @@ def evaluate(folder: Folder, data: Data, labels: Labels = None, as_json: AsJson 
         thresholds=classifier.thresholds_,
     )
     if as_json:
-        _print_json(values)
+        print_json(values)
         return
     for name, value in values.items():
         direction = "higher" if metrics.METRICS[name].higher_is_better else "lower"
@@ -279,7 +279,7 @@ def _features(data: str, labels: str | None, classifier: "TailbatchClassifier") 
     names = classifier.feature_names_in_
     if Path(data).is_file() and is_table(data):
         return read_features(Path(data), names)
-    return _frame(aligned(_load(data, labels, Missing.ERROR), names, ()))
+    return _frame(aligned(load_for_command(data, labels, Missing.ERROR), names, ()))
 
 
 def _label_columns(data: str, classifier: "TailbatchClassifier") -> str | None:
