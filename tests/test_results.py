@@ -1,8 +1,6 @@
 """Specs, records and the store of one file a run."""
 
 import json
-import os
-import time
 
 import pytest
 from hypothesis import given
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.store_contract import StoreContract, make_record, make_spec
 from tailbatch.errors import ResultError
+from tailbatch.files import replacing
 from tailbatch.results import (
     ResultStore,
     RunRecord,
@@ -150,12 +149,15 @@ def test_a_store_inside_a_file_is_said_clearly(tmp_path):
         ResultStore(tmp_path / "store").add(make_record())
 
 
-def test_only_old_temporary_files_are_removed(store):
+def test_what_killed_writers_left_is_removed_and_nothing_else(store):
     store.add(make_record())
-    old, young = (store.path / "runs" / f".x-{name}.json" for name in ("old", "young"))
-    for path in (old, young):
-        path.write_text("")
-    os.utime(old, (time.time() - 2 * 24 * 3600,) * 2)
-    store.tidy()
-    assert (old.exists(), young.exists()) == (False, True)
-    assert len(store.frame()) == 1
+    dead = store.path / "runs" / f".x-{'0' * 32}"
+    dead.mkdir()
+    (dead / "x.json").write_text("half a rec")
+    with replacing(store.path / "runs" / "y.json") as living:
+        living.write_text("{")
+        store.tidy()
+        assert living.exists()
+        living.write_text("{}")
+    assert not dead.exists()
+    assert len(list((store.path / "runs").iterdir())) == 2

@@ -8,11 +8,10 @@ it is used as far as its facts agree. What is downloaded must have the known SHA
 import difflib
 import gzip
 import hashlib
-import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.errors import DataError, DownloadError
+from tailbatch.files import abandoned, replacing
 
 if TYPE_CHECKING:
     import requests
@@ -298,26 +298,17 @@ def file_matches(path: str | Path) -> bool:
 
 def _download(entry: KnownDataset, progress: Progress | None) -> Path:
     """Fetch the first file of an entry from the first source that serves its very bytes."""
-    import pooch
     import requests
 
     file, folder = entry.files[0], cache_folder() / entry.name
-    part = folder / f"{file.name}.part"
-
-    def fetch(url: str, output: str, _: object) -> None:
-        _resume(url, Path(output), part, file.bytes, progress)
-
     failures = []
     for url in file.urls:
         try:
-            with _quiet(pooch.get_logger()):
-                return Path(pooch.retrieve(url, file.sha256, file.name, folder, downloader=fetch))
+            return _fetch(url, folder / file.name, file, progress)
         except requests.RequestException as error:
             failures.append(f"{urlsplit(url).hostname}: {_in_short(error)}")
-        except (DownloadError, ValueError) as error:
-            # ValueError is pooch's word for another hash; its message is a paragraph.
-            what = error if isinstance(error, DownloadError) else "it serves another SHA-256"
-            failures.append(f"{urlsplit(url).hostname}: {what}")
+        except DownloadError as error:
+            failures.append(f"{urlsplit(url).hostname}: {error}")
         except OSError as error:
             raise DownloadError(
                 f"{entry.name} cannot be stored in {folder} ({error.strerror or error}); "
@@ -341,23 +332,31 @@ def _in_short(error: "requests.RequestException") -> str:
     return "no connection" if isinstance(error, ConnectionError) else "the connection broke"
 
 
-def _resume(url: str, target: Path, part: Path, size: int, progress: Progress | None) -> None:
-    """Write `url` to `target`, going on from `part` if an earlier attempt left one.
+def _fetch(url: str, target: Path, file: KnownFile, progress: Progress | None) -> Path:
+    """Write `url` to `target`, going on from what an earlier attempt left.
 
-    The part is claimed by renaming it, so two processes never write to the same file; what a broken
-    connection leaves becomes the part again.
+    What arrives goes to a file of this process alone, so two never write to the same one. What a
+    broken connection or a killed process leaves becomes the part that the next attempt begins with.
     """
     import requests
 
-    with suppress(FileNotFoundError):
-        part.replace(target)
-    try:
-        if target.stat().st_size < size:
-            _append(url, target, size, progress)
-    except (requests.RequestException, KeyboardInterrupt):
-        if target.stat().st_size:
-            target.replace(part)
-        raise
+    part = target.with_name(f"{target.name}.part")
+    for left in abandoned(target.parent):
+        with suppress(FileNotFoundError):
+            (left / target.name).replace(part)
+    with replacing(target, begin_with=part) as temporary:
+        temporary.touch()
+        try:
+            if temporary.stat().st_size < file.bytes:
+                _append(url, temporary, file.bytes, progress)
+        except (requests.RequestException, KeyboardInterrupt):
+            if temporary.stat().st_size:
+                temporary.replace(part)
+            raise
+        with temporary.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
+                raise DownloadError("it serves another SHA-256")
+    return target
 
 
 def _append(url: str, target: Path, size: int, progress: Progress | None) -> None:
@@ -384,14 +383,3 @@ def _append(url: str, target: Path, size: int, progress: Progress | None) -> Non
                     progress(received, size)
     if received < size:
         raise DownloadError(f"it sends {received} bytes, not the known {size}")
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Keep pooch from announcing each download on the terminal: telling is the caller's job."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

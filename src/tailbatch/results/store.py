@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.errors import ResultError
-from tailbatch.files import replacing
+from tailbatch.files import replacing, sweep
 from tailbatch.results.record import (
     DatasetFacts,
     NewerRecordError,
@@ -25,7 +25,7 @@ from tailbatch.results.record import (
 )
 from tailbatch.results.spec import RunSpec, known_fields
 
-_MINUTE, _DAY = 60, 24 * 3600
+_MINUTE = 60
 
 _log = logging.getLogger(__name__)
 
@@ -228,13 +228,9 @@ class ResultStore:
         return {key: DatasetFacts(**values) for key, values in self._kept("datasets", DatasetFacts)}
 
     def tidy(self) -> None:
-        """Remove the temporary files of writers that were killed more than a day ago."""
-        for path in self.path.glob("*/.*-*"):
-            try:
-                if path.stat().st_mtime < time.time() - _DAY:
-                    path.unlink()
-            except FileNotFoundError:
-                continue  # its writer lives, and has just moved it
+        """Remove what killed writers left; what a living one writes, here or elsewhere, stays."""
+        for folder in (self.path, *self.path.glob("[!.]*/")):
+            sweep(folder)
 
     def _file(self, kind: str, name: str) -> Path:
         return self.path / kind / f"{name}.json"

@@ -5,6 +5,8 @@ rename, and nothing on the read path can execute code.
 """
 
 import json
+import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -41,7 +43,16 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     plain = _flatten(dict(state), tensors)
     header = {_HEADER: json.dumps({"version": VERSION, "state": plain})}
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata=header)
+        try:
+            save_file(tensors, temporary, metadata=header)
+        except SafetensorError as error:
+            raise _system_error(error, path) from error
+
+
+def _system_error(error: SafetensorError, path: Path) -> Exception:
+    """Return the system's error that the library only quotes, so that a full disk is told as one."""
+    quoted = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(number := int(quoted[1]), os.strerror(number), str(path)) if quoted else error
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
