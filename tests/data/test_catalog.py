@@ -1,76 +1,20 @@
 import gzip
 import hashlib
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
+from served_file import BROKEN, CONTENT, served_catalog, serving
 from tailbatch.data import catalog
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.errors import DataError, DownloadError
 
-CONTENT = bytes(range(256)) * 2000
-BROKEN = 3 << 16  # where the connection breaks
-
-
-class Server(BaseHTTPRequestHandler):
-    """Serves CONTENT at /good, and what servers do wrong elsewhere."""
-
-    requests: list[tuple[str, str | None]]
-
-    def do_GET(self):
-        wanted = self.headers.get("Range")
-        self.requests.append((self.path, wanted))
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        getattr(self, f"_{self.path.strip('/')}")(start)
-
-    def _send(self, body, status=200, length=None):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _good(self, start):
-        self._send(CONTENT[start:], 206 if start else 200)
-
-    def _breaks(self, start):
-        self._send(CONTENT[start:BROKEN], 206 if start else 200, length=len(CONTENT) - start)
-
-    def _plain(self, start):
-        self._send(CONTENT)
-
-    def _other(self, start):
-        self._send(bytes(len(CONTENT) - start), 206 if start else 200)
-
-    def _endless(self, start):
-        self._send(CONTENT * 3, length=3 * len(CONTENT))
-
-    def _short(self, start):
-        self._send(b"not an ARFF file")
-
-    def _missing(self, start):
-        self._send(b"no", 404)
-
-    def _exhausted(self, start):
-        self._send(b"", 416)
-
-    def log_message(self, *args):
-        pass
-
 
 @pytest.fixture
 def server():
-    handler = type("Handler", (Server,), {"requests": []})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-    http.requests = handler.requests
-    http.address = f"http://127.0.0.1:{http.server_port}"
-    yield http
-    http.shutdown()
-    http.server_close()
+    with serving() as http:
+        yield http
 
 
 @pytest.fixture
@@ -78,16 +22,9 @@ def download(server, monkeypatch, tmp_path):
     """Return a function that finds a dataset served at the given paths of the server."""
     monkeypatch.delenv("TAILBATCH_DATA", raising=False)
     monkeypatch.setenv("TAILBATCH_CACHE", str(tmp_path))
-    entry = catalog.known("yeast")
 
     def find(*paths, progress=None):
-        file = replace(
-            entry.files[0],
-            bytes=len(CONTENT),
-            sha256=hashlib.sha256(CONTENT).hexdigest(),
-            urls=tuple(f"{server.address}/{path}" for path in paths),
-        )
-        served = {**catalog.catalog(), "yeast": replace(entry, files=(file,))}
+        served = served_catalog(*(f"{server.address}/{path}" for path in paths))
         monkeypatch.setattr(catalog, "catalog", lambda: served)
         return catalog.find("yeast", progress=progress)
 
