@@ -64,6 +64,20 @@ def test_report_exports_the_runs(command, tmp_path):
     assert len(pd.read_csv("runs.csv")) == len(pd.read_parquet("runs.parquet")) == 4
 
 
+def test_an_exported_file_makes_the_report_anywhere(command, tmp_path):
+    command(*quick(tiny_file(tmp_path)))
+    code, out, _ = command("study", "export", "records", "--out", "four.jsonl.gz")
+    assert code == 0
+    assert out == "4 runs, 0.0 MB: four.jsonl.gz\n"
+    code, _, _ = command("report", "four.jsonl.gz", "--study", "compare", "--csv", "runs.csv")
+    assert code == 0
+    ours, theirs = (
+        (tmp_path / name).read_text() for name in ("records/compare.html", "report.html")
+    )
+    assert ours.count("<table") == theirs.count("<table") > 3
+    assert len(pd.read_csv("runs.csv")) == 4
+
+
 def test_a_study_file_runs_with_labels_by_name(command, tmp_path):
     rows = "".join(f"{i % 7 / 7},{int(i % 7 > 3)},{int(i % 3 == 0)}\n" for i in range(60))
     (tmp_path / "mine.csv").write_text("x,a,b\n" + rows)
@@ -110,6 +124,7 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--strategies", "randm"), "did you mean random?"),
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
+        (("study", "export", "nowhere"), "there is no store at nowhere"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(command, arguments, message):

@@ -125,7 +125,9 @@ def demo(
 
 
 def report(
-    store: Annotated[Path, typer.Argument(help="Folder of the records.")],
+    store: Annotated[
+        Path, typer.Argument(help="Folder of the records, or a file from `study export`.")
+    ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     study: Annotated[str | None, typer.Option(help="Only the runs of this study.")] = None,
     csv: Annotated[
@@ -143,17 +145,17 @@ def report(
 
       tailbatch report tailbatch-demo --csv runs.csv --parquet runs.parquet
     """
+    from tailbatch.report.archive import open_records
     from tailbatch.report.page import write_report
-    from tailbatch.results import ResultStore
 
     write_report(store, out, study=study)
     typer.echo(f"Report: {printable(str(out))}")
     if csv is not None:
-        ResultStore(store).frame(study).to_csv(csv, index=False)
+        open_records(store).frame(study).to_csv(csv, index=False)
         typer.echo(f"Runs: {printable(str(csv))}")
     if parquet is not None:
         require("pyarrow", extra="parquet")
-        ResultStore(store).frame(study).to_parquet(parquet)
+        open_records(store).frame(study).to_parquet(parquet)
         typer.echo(f"Runs: {printable(str(parquet))}")
 
 
@@ -206,6 +208,24 @@ def run_one(
 
     _use_data(data_home)
     _run(load_study(name, quick=quick), store, workers, ray)
+
+
+@app.command()
+def export(
+    store: Annotated[Path, typer.Argument(help="Folder of the records.")],
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("records.jsonl.gz"),
+    study: Annotated[str | None, typer.Option(help="Only the runs of this study.")] = None,
+) -> None:
+    """Write all records to one compact file, from which `report` makes the same report.
+
+    For example:
+
+      tailbatch study export records --out records.jsonl.gz
+    """
+    from tailbatch.report.archive import open_records, write_archive
+
+    count = write_archive(open_records(store), out, study=study)
+    typer.echo(f"{count:,} runs, {out.stat().st_size / 1e6:.1f} MB: {printable(str(out))}")
 
 
 def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> None:

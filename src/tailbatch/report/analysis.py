@@ -93,7 +93,7 @@ def analyze(evidence: Evidence) -> Analysis:
         pressures=pressure_panel(evidence, metrics),
         batch_sizes=batch_size_panel(runs),
         losses=sample_losses(evidence),
-        agreement=loss_agreement(runs),
+        agreement=loss_agreement(evidence),
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tailbatch.report.arrays import PERCENT
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.tables import CELL, baseline_arm, paired, primary
 
@@ -148,19 +149,26 @@ def sample_losses(evidence: Evidence) -> pd.DataFrame:
     """
     keys = [*_ARM, "epoch", "minority_labels"]
     if evidence.losses.empty:
-        return pd.DataFrame(columns=[*keys, "samples", "q05", "q25", "q50", "q75", "q95"])
+        return pd.DataFrame(columns=[*keys, "samples", *(f"q{at:02d}" for at in PERCENT)])
     runs = paired(primary(evidence.runs))[[*_ARM, "digest"]]
     rows = evidence.losses.merge(runs, on="digest").drop(columns="digest")
     return rows.groupby(keys, sort=False).mean().reset_index()
 
 
-def loss_agreement(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return Pearson's correlation of a sample's BCE and its own loss, by model and arm (Figure 6)."""
-    keys = ["learner", "arm"]
-    if "loss_correlation" not in runs:
+def loss_agreement(evidence: Evidence) -> pd.DataFrame:
+    """Return Pearson's correlation of a sample's BCE and its own loss, by model, arm, epoch (Figure 6).
+
+    Means over runs; ``epoch`` is a number or ``"best"``, the best epoch.
+    """
+    keys = ["learner", "arm", "epoch"]
+    if evidence.correlations.empty:
         return pd.DataFrame(columns=[*keys, "runs", "loss_correlation"])
-    known = primary(runs).dropna(subset="loss_correlation").groupby(keys)["loss_correlation"]
-    return known.agg(runs="size", loss_correlation="mean").reset_index()
+    rows = evidence.correlations.merge(evidence.runs[["learner", "arm", "digest"]], on="digest")
+    means = rows.groupby(keys)["loss_correlation"].agg(runs="size", loss_correlation="mean")
+    # Numbers in their order, the best epoch last.
+    return means.reset_index().sort_values(
+        keys, key=lambda column: column.str.zfill(9) if column.name == "epoch" else column
+    )
 
 
 def thinned(rows: FloatArray, points: int = 40) -> FloatArray:

@@ -1,7 +1,7 @@
 """The records of a store as plain frames: runs, epochs, labels and sample losses.
 
 Everything a report says is a function of these frames, so records that lie elsewhere, for instance
-as the lines of one file, make the same report.
+as the lines of one file (`tailbatch.report.archive`), make the same report.
 """
 
 import json
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tailbatch.results import ResultStore, RunRecord, RunSpec
+from tailbatch.report.archive import ARRAY_FACTS, CURVES
+from tailbatch.report.arrays import PERCENT, array_facts
+from tailbatch.results import RecordSource, RunRecord, RunSpec
 
 Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
 
@@ -33,7 +35,6 @@ _EPOCH = (
     "minority_share",
     "distinct_share",
 )
-_VALIDATION = ("macro_auc", "macro_f")
 _LABEL = ("positives", "minority", "average_precision", "f", "exposure")
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -55,12 +56,15 @@ class Evidence:
         One row a run and label: ``digest``, ``label``, ``positives``, ``minority``,
         ``average_precision``, ``f``, ``exposure``.
     losses
-        One row a run, epoch and number of minority labels: quantiles of the samples' losses.
+        One row a run, epoch and number of minority labels: ``samples``, and quantiles of their losses
+        as ``q01`` to ``q99``.
     absent
         One row a run that is wanted and not there: the spec's fields, ``digest``, and ``reason``,
         which is empty where nobody has tried it yet.
     datasets
         One row a dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
+    correlations
+        One row a run and epoch (a number, or ``"best"``): ``loss_correlation``.
     """
 
     runs: pd.DataFrame
@@ -69,14 +73,16 @@ class Evidence:
     losses: pd.DataFrame
     absent: pd.DataFrame = field(default_factory=pd.DataFrame)
     datasets: pd.DataFrame = field(default_factory=pd.DataFrame)
+    correlations: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
-def read_store(store: ResultStore, *, study: str | None = None) -> Evidence:
-    """Read a store, or the runs of one study in it.
+def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
+    """Read a store or an archive, or the runs of one study in it.
 
     Examples
     --------
     >>> import tempfile
+    >>> from tailbatch.results import ResultStore
     >>> len(read_store(ResultStore(tempfile.mkdtemp())).runs)
     0
     """
@@ -126,17 +132,24 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
     >>> len(evidence.curves)
     1
     """
-    rows, losses = [], []
-    epochs = _Columns((*_EPOCH, *(f"validation_{name}" for name in _VALIDATION)))
+    rows, losses, correlations = [], [], []
+    epochs = _Columns((*_EPOCH, *(f"validation_{name}" for name in CURVES)))
     labels = _Columns(("label", *_LABEL))
     for record in records:
         digest = record.spec.digest
-        kept = arrays(record.spec) if arrays else {}
-        versions = json.dumps(dict(record.versions), sort_keys=True)
-        rows.append(_shown(record.row()) | {"versions": versions} | _array_facts(record, kept))
+        facts = record.diagnostics.get(ARRAY_FACTS)
+        if facts is None:
+            facts = array_facts(record, arrays(record.spec)) if arrays else {}
+        notes = {"versions": json.dumps(dict(record.versions), sort_keys=True)}
+        notes |= {"volatility": facts["volatility"]} if "volatility" in facts else {}
+        rows.append(_shown(record.row()) | notes)
         epochs.extend(digest, _epochs(record.history))
         labels.extend(digest, _labels(record.labels))
-        losses += [{"digest": digest, **row} for row in loss_quantiles(kept)]
+        losses += [{"digest": digest, **_quantiles(row)} for row in facts.get("losses", ())]
+        correlations += [
+            {"digest": digest, "epoch": epoch, "loss_correlation": value}
+            for epoch, value in facts.get("correlations", {}).items()
+        ]
     # Without any run, the columns are still there.
     nothing = _spec_row(RunSpec(dataset="", dataset_digest=""))
     return Evidence(
@@ -144,6 +157,7 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
         curves=epochs.frame(),
         labels=labels.frame(),
         losses=pd.DataFrame(losses),
+        correlations=pd.DataFrame(correlations),
     )
 
 
@@ -157,7 +171,8 @@ class _Columns:
 
     def extend(self, digest: str, columns: Mapping[str, list[Any]]) -> None:
         for name, kept in self._columns.items():
-            kind = object if name == "label" else np.float64  # which turns None into nan
+            # Single precision turns None into nan, and is what an archive keeps.
+            kind = object if name == "label" else np.float32
             kept.append(np.array(columns[name], dtype=kind))
         self._digests.append(digest)
         self._lengths.append(len(kept[-1]))
@@ -167,20 +182,28 @@ class _Columns:
         columns = {
             name: np.concatenate(kept or [np.empty(0)]) for name, kept in self._columns.items()
         }
-        return pd.DataFrame({"digest": digest, **columns})
+        frame = pd.DataFrame({"digest": digest, **columns})
+        return frame.astype({name: np.float64 for name in columns if name != "label"})
 
 
 def _epochs(history: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     scores = [epoch.get("validation") or {} for epoch in history]
     return {
         **{name: [epoch.get(name) for epoch in history] for name in _EPOCH},
-        **{f"validation_{name}": [each.get(name) for each in scores] for name in _VALIDATION},
+        **{f"validation_{name}": [each.get(name) for each in scores] for name in CURVES},
     }
 
 
 def _labels(labels: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     names = [printable(str(label["name"])) for label in labels]
     return {"label": names, **{name: [label.get(name) for label in labels] for name in _LABEL}}
+
+
+def _quantiles(row: Mapping[str, Any]) -> dict[str, float]:
+    plain = {name: value for name, value in row.items() if name != "quantiles"}
+    return plain | {
+        f"q{at:02d}": value for at, value in zip(PERCENT, row["quantiles"], strict=True)
+    }
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,67 +231,6 @@ def printable(text: str) -> str:
     'be�[31mep'
     """
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return how unsteady the batch objectives are, and how the two losses of a sample agree.
-
-    The volatility is the mean absolute step between neighboring batches after the warm-up, over
-    their mean. The correlation is Pearson's, over the training samples at the last kept epoch.
-    """
-    facts = _correlation(arrays)
-    objectives = arrays.get("batch_objectives")
-    if objectives is not None and record.history:
-        warm_up = min(record.spec.plan.warm_up_epochs, len(record.history) - 1)
-        first = record.history[warm_up - 1]["steps"] if warm_up else 0
-        rest = np.asarray(objectives, dtype=np.float64)[first:]
-        if len(rest) > 1 and rest.mean() != 0:
-            facts["volatility"] = float(np.abs(np.diff(rest)).mean() / abs(rest.mean()))
-    return facts
-
-
-def _correlation(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    for name in sorted(arrays, reverse=True):
-        own = arrays.get(name.replace("sample_losses_", "sample_objectives_"))
-        if name.startswith("sample_losses_") and own is not None:
-            bce = np.asarray(arrays[name], dtype=np.float64)
-            if bce.std() > 0 and own.std() > 0:
-                return {"loss_correlation": float(np.corrcoef(bce, own)[0, 1])}
-    return {}
-
-
-def loss_quantiles(arrays: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
-    """Return quantiles of the samples' losses by epoch and number of minority labels (Figures 1, 5).
-
-    Reads ``sample_losses_<epoch>`` and ``minority_counts``; three and more minority labels are one
-    group, because few samples have them.
-
-    Examples
-    --------
-    >>> kept = {"sample_losses_30": np.array([0.1, 0.3, 0.9]), "minority_counts": np.array([0, 0, 1])}
-    >>> [(row["epoch"], row["minority_labels"], row["q50"]) for row in loss_quantiles(kept)]
-    [(30, 0, 0.2), (30, 1, 0.9)]
-    """
-    counts = arrays.get("minority_counts")
-    if counts is None:
-        return []
-    group = np.minimum(counts, 3)
-    rows = []
-    for name in sorted(arrays):
-        if not re.fullmatch(r"sample_losses_\d+", name):
-            continue
-        for count in np.unique(group):
-            losses = arrays[name][group == count]
-            quantiles = np.quantile(losses, (0.05, 0.25, 0.5, 0.75, 0.95)).round(6).tolist()
-            rows.append(
-                {
-                    "epoch": int(name.rpartition("_")[2]),
-                    "minority_labels": int(count),
-                    "samples": len(losses),
-                    **dict(zip(("q05", "q25", "q50", "q75", "q95"), quantiles, strict=True)),
-                }
-            )
-    return rows
 
 
 def named(runs: pd.DataFrame) -> pd.DataFrame:

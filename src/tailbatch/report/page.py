@@ -12,11 +12,12 @@ from tailbatch import __version__
 from tailbatch.errors import ResultError
 from tailbatch.files import replacing
 from tailbatch.report.analysis import Analysis, analyze
+from tailbatch.report.archive import open_records
 from tailbatch.report.evidence import read_store
 from tailbatch.report.folder import write_files
 from tailbatch.report.sections import sections
 from tailbatch.report.style import PALETTE
-from tailbatch.results import ResultStore
+from tailbatch.results import RecordSource
 
 
 def write_report(
@@ -30,7 +31,7 @@ def write_report(
     Parameters
     ----------
     store
-        The folder of a `ResultStore`.
+        The folder of a `ResultStore`, or a file that `write_archive` wrote.
     out
         The page.
     title
@@ -41,7 +42,7 @@ def write_report(
     Examples
     --------
     >>> import tempfile
-    >>> from tailbatch.results import RunRecord, RunSpec
+    >>> from tailbatch.results import ResultStore, RunRecord, RunSpec
     >>> folder = Path(tempfile.mkdtemp())
     >>> for strategy, value in (("random", 0.5), ("adaptive", 0.6)):
     ...     spec = RunSpec(dataset="debtags", dataset_digest="ab12", strategy=strategy)
@@ -51,9 +52,7 @@ def write_report(
     >>> "adaptive beats random on 1 of 1 comparisons" in (folder / "report.html").read_text()
     True
     """
-    records = ResultStore(store)
-    if not Path(store).is_dir():
-        raise ResultError(f"there is no store at {store}: a study makes one")
+    records = open_records(store)
     evidence = read_store(records, study=study)
     if evidence.runs.empty and evidence.absent.empty and evidence.datasets.empty:
         raise ResultError(f"the store {store} has no runs to report on: run a study first")
@@ -67,7 +66,7 @@ def write_report(
         temporary.write_text(page, encoding="utf-8")
 
 
-def _title(store: ResultStore, study: str | None) -> str:
+def _title(store: RecordSource, study: str | None) -> str:
     plans = [plan for plan in store.studies() if study in (None, plan.name)]
     if len(plans) == 1:
         return plans[0].title or plans[0].name

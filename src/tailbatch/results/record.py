@@ -77,7 +77,11 @@ class RunRecord:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Undo `to_json`; anything else is an error that says what is wrong."""
-        values = {k: v for k, v in from_json(text).items() if k not in _SEAL_KEYS}
+        return cls.from_dict({k: v for k, v in from_json(text).items() if k not in _SEAL_KEYS})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make a record of the plain values that JSON gives."""
         values = known_fields(cls, values)
         try:
             values["spec"] = RunSpec.from_dict(values["spec"])
@@ -126,6 +130,15 @@ class RunFailure:
     traceback: str = ""
     attempts: int = 1
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make a failure of the plain values that JSON gives."""
+        values = known_fields(cls, values)
+        try:
+            return cls(**values | {"spec": RunSpec.from_dict(values["spec"])})
+        except (KeyError, TypeError) as error:
+            raise ResultError(f"not a failure of a run: {error}") from error
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
@@ -143,6 +156,17 @@ class StudyPlan:
     specs: tuple[RunSpec, ...]
     title: str = ""
     shows: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make a study's plan of the plain values that JSON gives."""
+        values = known_fields(cls, values)
+        try:
+            values["specs"] = tuple(RunSpec.from_dict(spec) for spec in values["specs"])
+            values["shows"] = tuple(values.get("shows", ()))
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise ResultError(f"not the plan of a study: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +199,19 @@ class DatasetFacts:
     labels: int | str | list[str] | None = None
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make the facts of the plain values that JSON gives."""
+        try:
+            return cls(**known_fields(cls, values))
+        except TypeError as error:
+            raise ResultError(f"not the facts of a dataset: {error}") from error
+
 
 def to_json(values: Mapping[str, Any]) -> str:
     """Return plain values with the schema's number as text; NaN becomes null."""
     numbered = {"schema": SCHEMA, **values}
-    return json.dumps(_without_nan(numbered), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    return json.dumps(without_nan(numbered), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> dict[str, Any]:
@@ -237,11 +269,18 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """Return nested values with None for every number that JSON does not have.
+
+    Examples
+    --------
+    >>> without_nan({"auc": float("nan"), "shares": (0.5, float("inf"))})
+    {'auc': None, 'shares': [0.5, None]}
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _without_nan(item) for name, item in value.items()}
+        return {str(name): without_nan(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
+        return [without_nan(item) for item in value]
     return value

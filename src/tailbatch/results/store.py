@@ -2,14 +2,13 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from tailbatch.errors import ResultError
 from tailbatch.files import replacing, sweep
@@ -23,14 +22,16 @@ from tailbatch.results.record import (
     sealed_digest,
     to_json,
 )
-from tailbatch.results.spec import RunSpec, known_fields
+from tailbatch.results.source import RecordSource
+from tailbatch.results.spec import RunSpec
 
 _MINUTE = 60
 
+_Kept = TypeVar("_Kept")
 _log = logging.getLogger(__name__)
 
 
-class ResultStore:
+class ResultStore(RecordSource):
     """A folder of run records, safe to share between processes and machines.
 
     ==================================== =============================================================
@@ -151,46 +152,13 @@ class ResultStore:
         """Return the digests of all runs that are done, setting damaged records aside."""
         return frozenset(path.stem for path in self._files("runs") if self._is_whole(path))
 
-    def frame(self, study: str | None = None) -> pd.DataFrame:
-        """Return one row a run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
-
-        Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
-        ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
-        written as people write them (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
-        """
-        return pd.DataFrame([record.row() for record in self.records(study)])
-
-    def curves(self, study: str | None = None) -> pd.DataFrame:
-        """Return one row a run and epoch: the run's digest and what its history says."""
-        return pd.DataFrame(
-            [
-                {"digest": record.spec.digest, **_flat(epoch)}
-                for record in self.records(study)
-                for epoch in record.history
-            ]
-        )
-
-    def labels(self, study: str | None = None) -> pd.DataFrame:
-        """Return one row a run and label: the run's digest and what it says of the label."""
-        return pd.DataFrame(
-            [
-                {"digest": record.spec.digest, **label}
-                for record in self.records(study)
-                for label in record.labels
-            ]
-        )
-
     def keep_failure(self, failure: RunFailure) -> None:
         """Keep why a run could not be done; a later success removes it."""
         self._keep("failures", failure.spec.digest, asdict(failure))
 
     def failures(self) -> tuple[RunFailure, ...]:
         """Return why runs could not be done, in the order of digests."""
-        found = []
-        for _, values in self._kept("failures", RunFailure):
-            values["spec"] = RunSpec.from_dict(values["spec"])
-            found.append(RunFailure(**values))
-        return tuple(found)
+        return tuple(failure for _, failure in self._kept("failures", RunFailure.from_dict))
 
     def keep_study(self, plan: StudyPlan) -> None:
         """Keep which runs a study wants; a study of the same name is replaced."""
@@ -199,21 +167,7 @@ class ResultStore:
 
     def studies(self) -> tuple[StudyPlan, ...]:
         """Return the studies that use this store, by name."""
-        found = []
-        for _, values in self._kept("studies", StudyPlan):
-            values["specs"] = tuple(RunSpec.from_dict(spec) for spec in values["specs"])
-            values["shows"] = tuple(values.get("shows", ()))
-            found.append(StudyPlan(**values))
-        return tuple(found)
-
-    def study(self, name: str) -> StudyPlan:
-        """Return the study of that name."""
-        plans = {plan.name: plan for plan in self.studies()}
-        if name not in plans:
-            raise ResultError(
-                f"{self.path} has no study {name!r}; it has: {', '.join(plans) or 'none'}"
-            )
-        return plans[name]
+        return tuple(plan for _, plan in self._kept("studies", StudyPlan.from_dict))
 
     def keep_dataset(self, facts: DatasetFacts, key: str) -> None:
         """Keep a dataset's facts under a key that names its file."""
@@ -225,7 +179,7 @@ class ResultStore:
 
     def datasets(self) -> dict[str, DatasetFacts]:
         """Return the facts of all datasets, by the key they were kept under."""
-        return {key: DatasetFacts(**values) for key, values in self._kept("datasets", DatasetFacts)}
+        return dict(self._kept("datasets", DatasetFacts.from_dict))
 
     def tidy(self) -> None:
         """Remove what killed writers left; what a living one writes, here or elsewhere, stays."""
@@ -247,11 +201,13 @@ class ResultStore:
         with self._writing(), replacing(self._file(kind, name)) as temporary:
             temporary.write_text(to_json(values), encoding="utf-8")
 
-    def _kept(self, kind: str, of: type) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and values of each file of a kind; a damaged one is set aside."""
+    def _kept(
+        self, kind: str, made: Callable[[Mapping[str, Any]], _Kept]
+    ) -> Iterator[tuple[str, _Kept]]:
+        """Yield the name of each file of a kind and what it holds; a damaged one is set aside."""
         for path in self._files(kind):
             try:
-                yield path.stem, known_fields(of, from_json(_read(path)))
+                yield path.stem, made(from_json(_read(path)))
             except NewerRecordError as error:
                 raise ResultError(f"{path}: {error}") from error
             except ResultError as error:
@@ -313,10 +269,3 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ResultError(f"not text: {error}") from error
-
-
-def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
-    plain = {name: value for name, value in epoch.items() if name != "validation"}
-    metrics = epoch.get("validation") or {}
-    return plain | {f"validation_{name}": value for name, value in metrics.items()}

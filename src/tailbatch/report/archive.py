@@ -1,0 +1,226 @@
+"""All records of a store in one compact file, which makes the same report.
+
+The file is gzip-compressed text, one JSON object a line: a header, then the studies, failures and
+dataset facts, then the runs in the order of their digests. The same store gives the same bytes.
+
+Kept are the spec, every metric of the best epoch on validation and test rows, the diagnostics, the
+curves by epoch and the labels' results. Left behind are the arrays, of which `array_facts` stay; of
+the validation metrics by epoch all but `CURVES`; the tracebacks of failures; and the folders of the
+datasets. Curves and labels' results are kept in single precision, which is how a report reads them.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tailbatch.errors import ResultError
+from tailbatch.files import replacing
+from tailbatch.report.arrays import array_facts
+from tailbatch.results import (
+    DatasetFacts,
+    RecordSource,
+    ResultStore,
+    RunFailure,
+    RunRecord,
+    RunSpec,
+    StudyPlan,
+)
+from tailbatch.results.record import NewerRecordError, from_json, without_nan
+from tailbatch.results.spec import SCHEMA
+
+#: Validation metrics that are kept of every epoch.
+CURVES = ("macro_auc", "macro_f")
+#: Where a record from an archive keeps what stands for its arrays.
+ARRAY_FACTS = "array_facts"
+_FORMAT = "tailbatch records"
+_Made = TypeVar("_Made")
+
+
+def open_records(path: Path | str) -> RecordSource:
+    """Return the records at a path: a store where it is a folder, an archive where it is a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> type(open_records(tempfile.mkdtemp())).__name__
+    'ResultStore'
+    """
+    path = Path(path)
+    if path.is_dir():
+        return ResultStore(path)
+    if not path.exists():
+        raise ResultError(f"there is no store at {path}: a study makes one")
+    return Archive(path)
+
+
+def write_archive(store: RecordSource, out: Path, *, study: str | None = None) -> int:
+    """Write all records of a store, or those of one study, to one file; return how many.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
+    >>> ResultStore(folder).add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
+    ...                                   best_epoch=1, warm_up_digest=""))
+    >>> write_archive(ResultStore(folder), folder / "records.jsonl.gz")
+    1
+    >>> Archive(folder / "records.jsonl.gz").frame()["macro_f"].tolist()
+    [0.5]
+    """
+    runs = [_line({"run": _compact(record, store)}) for record in store.records(study)]
+    plans = store.studies() if study is None else (store.study(study),)
+    wanted = {spec.digest for plan in plans for spec in plan.specs}
+    header = [{"format": _FORMAT, "runs": len(runs)}]
+    header += [{"study": asdict(plan)} for plan in plans]
+    header += [
+        {"failure": asdict(replace(failure, traceback=""))}
+        for failure in store.failures()
+        if study is None or failure.spec.digest in wanted
+    ]
+    for key, facts in sorted(store.datasets().items()):
+        plain = replace(facts, path=PurePath(facts.path).name, modified=0)
+        header.append({"dataset": {"key": key, **asdict(plain)}})
+    with (
+        replacing(out) as temporary,
+        temporary.open("wb") as raw,
+        # No name and no time in the file, so that the same records give the same bytes.
+        gzip.GzipFile("", "wb", 9, raw, mtime=0) as file,
+    ):
+        file.writelines([*map(_line, header), *runs])
+    return len(runs)
+
+
+def _line(values: Mapping[str, Any]) -> bytes:
+    text = json.dumps(
+        without_nan({"schema": SCHEMA, **values}), separators=(",", ":"), sort_keys=True
+    )
+    return text.encode() + b"\n"
+
+
+def _compact(record: RunRecord, store: RecordSource) -> dict[str, Any]:
+    """Return a record's values with its curves and labels as columns, without what is left behind."""
+    history = []
+    for epoch in record.history:
+        scores = epoch.get("validation") or {}
+        plain = {name: value for name, value in epoch.items() if name != "validation"}
+        history.append(plain | {f"validation_{name}": scores.get(name) for name in CURVES})
+    facts = record.diagnostics.get(ARRAY_FACTS) or array_facts(record, store.arrays(record.spec))
+    return asdict(replace(record, history=(), labels=())) | {
+        "history": _columns(history),
+        "labels": _columns(record.labels),
+        "diagnostics": {**record.diagnostics, ARRAY_FACTS: facts},
+        "digest": record.spec.digest,
+    }
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [_short(row.get(name)) for row in rows] for name in names}
+
+
+def _short(value: Any) -> Any:
+    """Return a number with the digits that single precision has."""
+    return float(str(np.float32(value))) if isinstance(value, float) else value
+
+
+def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+class Archive(RecordSource):
+    """A file that `write_archive` wrote, read as a store is read; a damaged one is an error.
+
+    Nothing is kept in memory: each call reads the file anew.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def records(self, study: str | None = None) -> Iterator[RunRecord]:
+        """Yield the records in the order of digests, or only those that a study wants."""
+        wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
+        last, found = "", 0
+        for record in self._made("run", _record):
+            if record.spec.digest <= last:
+                raise ResultError(f"{self.path} has run {record.spec.digest} in the wrong place")
+            last, found = record.spec.digest, found + 1
+            if wanted is None or last in wanted:
+                yield record
+        (said,) = self._made("runs", int)
+        if found != said:
+            raise ResultError(f"{self.path} has {found} of its {said} runs: copy or export it anew")
+
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the studies that the records are for, by name."""
+        return tuple(self._made("study", StudyPlan.from_dict))
+
+    def failures(self) -> tuple[RunFailure, ...]:
+        """Return why runs could not be done, in the order of digests."""
+        return tuple(self._made("failure", RunFailure.from_dict))
+
+    def datasets(self) -> dict[str, DatasetFacts]:
+        """Return the facts of all datasets, by the key they were kept under."""
+        return dict(self._made("dataset", _dataset))
+
+    def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
+        """Return nothing: arrays are left behind, and the records say what stands for them."""
+        return {}
+
+    def _made(self, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made]:
+        """Yield what the lines of a kind hold; an error says which line is damaged."""
+        for number, line in self._lines():
+            try:
+                values = from_json(line)
+                if number == 1 and values.get("format") != _FORMAT:
+                    raise ResultError("not the header of a file of records")
+                if kind in values:
+                    yield made(values[kind])
+                elif "run" in values:
+                    return  # they are the last ones
+            except NewerRecordError as error:
+                raise ResultError(f"{self.path} was {error}") from error
+            except ResultError as error:
+                raise ResultError(
+                    f"line {number} of {self.path} is damaged ({error}): copy or export it anew"
+                ) from error
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        number = 0
+        try:
+            with gzip.open(self.path, "rt", encoding="utf-8") as file:
+                for number, line in enumerate(file, start=1):
+                    yield number, line
+        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise ResultError(
+                f"{self.path} is not a whole file of records, it can be read up to line {number} "
+                f"({error}): copy or export it anew"
+            ) from error
+
+
+def _record(values: Mapping[str, Any]) -> RunRecord:
+    """Undo `_compact`."""
+    plain = {name: value for name, value in values.items() if name != "digest"}
+    try:
+        history = [_epoch(row) for row in _rows(plain["history"])]
+        record = RunRecord.from_dict(plain | {"history": history, "labels": _rows(plain["labels"])})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ResultError(f"not a run: {error}") from error
+    if record.spec.digest != values.get("digest"):
+        raise ResultError(f"its digest is not that of its run, {record.spec.digest}")
+    return record
+
+
+def _epoch(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"validation": {name: row.pop(f"validation_{name}") for name in CURVES}}
+
+
+def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
+    rest = {name: value for name, value in values.items() if name != "key"}
+    return str(values.get("key")), DatasetFacts.from_dict(rest)

@@ -1,0 +1,90 @@
+"""Records to read, wherever they lie: the tables that any source of them gives."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tailbatch.errors import ResultError
+from tailbatch.results.record import DatasetFacts, RunFailure, RunRecord, StudyPlan
+from tailbatch.results.spec import RunSpec
+
+
+class RecordSource(ABC):
+    """Records that can be read: a folder (`ResultStore`), or one file.
+
+    Attributes
+    ----------
+    path
+        Where they lie.
+    """
+
+    path: Path
+
+    @abstractmethod
+    def records(self, study: str | None = None) -> Iterator[RunRecord]:
+        """Yield the records in the order of digests, or only those that a study wants."""
+
+    @abstractmethod
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the studies that the records are for, by name."""
+
+    @abstractmethod
+    def failures(self) -> tuple[RunFailure, ...]:
+        """Return why runs could not be done, in the order of digests."""
+
+    @abstractmethod
+    def datasets(self) -> dict[str, DatasetFacts]:
+        """Return the facts of all datasets, by the key they were kept under."""
+
+    @abstractmethod
+    def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
+        """Return the arrays kept with a run; none where there are none."""
+
+    def study(self, name: str) -> StudyPlan:
+        """Return the study of that name."""
+        plans = {plan.name: plan for plan in self.studies()}
+        if name not in plans:
+            raise ResultError(
+                f"{self.path} has no study {name!r}; it has: {', '.join(plans) or 'none'}"
+            )
+        return plans[name]
+
+    def frame(self, study: str | None = None) -> pd.DataFrame:
+        """Return one row a run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
+
+        Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
+        ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
+        written as people write them (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
+        """
+        return pd.DataFrame([record.row() for record in self.records(study)])
+
+    def curves(self, study: str | None = None) -> pd.DataFrame:
+        """Return one row a run and epoch: the run's digest and what its history says."""
+        return pd.DataFrame(
+            [
+                {"digest": record.spec.digest, **_flat(epoch)}
+                for record in self.records(study)
+                for epoch in record.history
+            ]
+        )
+
+    def labels(self, study: str | None = None) -> pd.DataFrame:
+        """Return one row a run and label: the run's digest and what it says of the label."""
+        return pd.DataFrame(
+            [
+                {"digest": record.spec.digest, **label}
+                for record in self.records(study)
+                for label in record.labels
+            ]
+        )
+
+
+def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
+    plain = {name: value for name, value in epoch.items() if name != "validation"}
+    metrics = epoch.get("validation") or {}
+    return plain | {f"validation_{name}": value for name, value in metrics.items()}

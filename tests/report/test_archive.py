@@ -1,0 +1,123 @@
+"""All records in one file: it makes the same report, and says where it is damaged."""
+
+import gzip
+import json
+
+import pytest
+
+from report.synthetic import make_specs, make_store
+from tailbatch.errors import ResultError
+from tailbatch.report.archive import Archive, open_records, write_archive
+from tailbatch.report.page import write_report
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archive") / "records"
+    specs = make_specs(pressures=(2.0, 16.0, 64.0), random_seeds=3, folds=2)
+    return make_store(folder, specs, lost=(7,), failed=(8,))
+
+
+@pytest.fixture(scope="module")
+def archive(store):
+    write_archive(store, store.path.with_name("records.jsonl.gz"))
+    return Archive(store.path.with_name("records.jsonl.gz"))
+
+
+def test_it_makes_the_same_report(store, archive, tmp_path):
+    for source in (store.path, archive.path):
+        write_report(source, tmp_path / source.name / "report.html")
+    first, second = (tmp_path / source.path.name for source in (store, archive))
+    files = [path for path in first.rglob("*") if path.is_file()]
+    assert len(files) > 40
+    for path in files:
+        other = (second / path.relative_to(first)).read_bytes()
+        assert other.replace(b"records.jsonl.gz", b"records") == path.read_bytes(), path.name
+
+
+def test_it_gives_the_same_metrics_to_the_last_digit(store, archive):
+    ours, theirs = store.frame(), archive.frame()
+    assert ours.equals(theirs)
+    assert archive.studies() == store.studies()
+    assert [failure.message for failure in archive.failures()] == ["the loss is no longer a number"]
+    assert len(archive.frame("made-up")) == len(ours)
+
+
+def test_the_same_store_gives_the_same_bytes(store, archive, tmp_path):
+    assert write_archive(store, tmp_path / "again.jsonl.gz") == len(store.frame())
+    assert (tmp_path / "again.jsonl.gz").read_bytes() == archive.path.read_bytes()
+    # An archive of an archive is the same file, too.
+    write_archive(archive, tmp_path / "twice.jsonl.gz")
+    assert (tmp_path / "twice.jsonl.gz").read_bytes() == archive.path.read_bytes()
+
+
+def test_one_study_can_be_taken_out(store, tmp_path):
+    wanted = make_specs(datasets=("scene",), models=("mlp",), folds=1)
+    make_store(tmp_path / "store", make_specs(folds=1), arrays=False)
+    both = make_store(tmp_path / "store", wanted, arrays=False)
+    assert write_archive(both, tmp_path / "one.jsonl.gz", study="made-up") == len(wanted)
+    assert len(Archive(tmp_path / "one.jsonl.gz").frame()) == len(wanted)
+
+
+def test_no_folder_of_the_machine_goes_into_the_file(store, archive):
+    facts = next(iter(store.datasets().values()))
+    store.keep_dataset(type(facts)(name="mine", path="/home/me/mine.arff", size=1, modified=9,
+                                   digest="ab"), "mine")  # fmt: skip
+    write_archive(store, store.path.with_name("more.jsonl.gz"))
+    kept = Archive(store.path.with_name("more.jsonl.gz")).datasets()["mine"]
+    assert (kept.path, kept.modified) == ("mine.arff", 0)
+    assert kept.digest == "ab"
+
+
+def changed(archive, change):
+    """Write the lines of an archive anew after `change`, and open them."""
+    lines = gzip.decompress(archive.path.read_bytes()).decode().splitlines(keepends=True)
+    path = archive.path.with_name("changed.jsonl.gz")
+    path.write_bytes(gzip.compress("".join(change(lines)).encode()))
+    return Archive(path)
+
+
+def another_seed(line):
+    values = json.loads(line)
+    values["run"]["spec"]["seed"] = 99
+    return json.dumps(values) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda lines: [*lines[:-1], lines[-1][:80]],
+            r"^line \d+ of .*changed.jsonl.gz is damaged",
+        ),
+        (lambda lines: [*lines[:-1], another_seed(lines[-1])], "its digest is not that of its run"),
+        (lambda lines: lines[:-2], r"has \d+ of its \d+ runs: copy or export it anew"),
+        (lambda lines: [*lines, lines[-1]], r"has run \w+ in the wrong place"),
+        (lambda lines: lines[1:], r"^line 1 of .* \(not the header of a file of records\)"),
+        (lambda lines: [lines[0].replace('"schema":1', '"schema":99')], "was written by a newer"),
+        (
+            lambda lines: [*lines, '{"schema": 1, "run": {"digest": "ab"}}\n'],
+            "not a run: 'history'",
+        ),
+    ],
+)
+def test_damage_is_said_with_its_place(archive, change, message):
+    with pytest.raises(ResultError, match=message):
+        list(changed(archive, change).records())
+
+
+def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
+    path = tmp_path / "short.jsonl.gz"
+    path.write_bytes(archive.path.read_bytes()[:-400])
+    with pytest.raises(
+        ResultError, match=r"can be read up to line \d+ .*: copy or export it anew$"
+    ):
+        list(Archive(path).records())
+    path.write_text("no archive at all")
+    with pytest.raises(ResultError, match="not a whole file of records"):
+        open_records(path).studies()
+
+
+def test_nothing_at_a_path_is_said():
+    with pytest.raises(ResultError, match=r"^there is no store at nowhere: a study makes one"):
+        open_records("nowhere")
