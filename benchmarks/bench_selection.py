@@ -1,6 +1,7 @@
 """Drawing and observing batches against what people use today, at sizes from 10^4 to 10^8."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -139,7 +140,12 @@ def choice(n: int) -> Work:
 
 def prioritized(n: int) -> Work | None:
     """TorchRL's sum tree, with replacement and another law; None where it cannot be loaded."""
+    # Its compiled part may name a function of another version of torch, which the sum tree never
+    # calls: bound when called, not when loaded, it does not stand in the way.
+    eager = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_LAZY)
     module = import_module("torchrl.data.replay_buffers.samplers")
+    sys.setdlopenflags(eager)
     try:
         sampler = module.PrioritizedSampler(n, alpha=1.0, beta=0.5)
     except RuntimeError:  # its compiled part was built for another version of torch
