@@ -250,6 +250,22 @@ class SelectorContract:
             after.load_state_dict(copy.deepcopy(before.state_dict()))
             assert read_ahead(after, self.losses, done=done, **settings) == whole, cut
 
+    def test_a_loaded_state_says_how_many_batches_are_left(self):
+        before, after = self.make(max_lag=1), self.make(max_lag=1)
+        assert before.batches_left == len(before)
+        iterator = iter(before)
+        first, second = next(iterator), next(iterator)
+        before.observe(self.losses(first, 0), index=first)
+        after.load_state_dict(before.state_dict())
+        left = after.batches_left
+        assert left == len(after) - 1, "the one that waits for its losses is handed out again"
+        resumed = iter(after)
+        assert next(resumed).tolist() == second.tolist()
+        del resumed
+        after.load_state_dict(before.state_dict())
+        assert len(drain(after, self.losses)) == left
+        assert after.batches_left == len(after)
+
     def test_a_saved_state_does_not_change_any_more(self):
         selector = self.make()
         state = selector.state_dict()
