@@ -6,11 +6,13 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PACKAGE := $(VENV)/.package
 DEV := $(VENV)/.dev
 BENCH := $(VENV)/.bench
+QUALITY := $(VENV)/.quality
 
 # One thread a process: tests run in parallel processes, and small tensors gain nothing from more.
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test setup fix check slow bench clean
+.PHONY: coverage mutation audit package minimal
 
 demo: $(PACKAGE)
 	$(BIN)/tailbatch demo
@@ -37,6 +39,27 @@ slow: $(DEV)
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(ONLY)
 
+# Branch coverage of the core rooms. Interpreters that the tests start are counted, killed ones are not.
+CORE_TESTS := src $(addprefix tests/,data models paper selection study training integrations/test_distributed.py) $(wildcard tests/test_*.py)
+coverage: $(QUALITY)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 $(CORE_TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/python scripts/coverage_by_room.py
+
+mutation: $(QUALITY)
+	nice -n 10 $(BIN)/python scripts/mutation.py --sample $(or $(SAMPLE),250)
+
+# Needs the network: pip-audit asks the advisory service of the Python Package Index.
+audit: $(QUALITY)
+	$(BIN)/pip-audit --disable-pip --no-deps --requirement constraints.txt
+
+package: $(DEV)
+	$(BIN)/python scripts/package.py
+
+minimal: $(DEV)
+	$(BIN)/python scripts/minimal.py
+
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 
@@ -48,6 +71,10 @@ $(PACKAGE): pyproject.toml constraints.txt
 
 $(DEV): $(PACKAGE)
 	$(PIP) --editable ".[dev]"
+	touch $@
+
+$(QUALITY): $(DEV)
+	$(PIP) --editable ".[quality]"
 	touch $@
 
 $(BENCH): $(DEV)
