@@ -162,8 +162,8 @@ class ResultStore(RecordSource):
 
     def keep_study(self, plan: StudyPlan) -> None:
         """Keep which runs a study wants; a study of the same name is replaced."""
-        values = {**asdict(plan), "specs": [spec.to_dict() for spec in plan.specs]}
-        self._keep("studies", plan.name, values)
+        specs = [spec.to_dict() for spec in plan.specs]
+        self._keep("studies", plan.name, {**vars(plan), "specs": specs})
 
     def studies(self) -> tuple[StudyPlan, ...]:
         """Return the studies that use this store, by name."""

@@ -1,8 +1,7 @@
 """What runs cost: the cheapest first, and how long the rest will take."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from statistics import mean
 from typing import TypeAlias
 
 from tailbatch.results import DatasetFacts, RunSpec
@@ -61,12 +60,14 @@ class Forecast:
 
     def __init__(self, facts: Mapping[str, DatasetFacts]) -> None:
         self._facts = facts
-        self._seconds: dict[Cell, list[float]] = defaultdict(list)
+        self._done: Counter[Cell] = Counter()
+        self._seconds: dict[Cell, float] = defaultdict(float)
         self._cost = self._time = 0.0
 
     def learn(self, spec: RunSpec, seconds: float) -> None:
         """Take note of a finished run."""
-        self._seconds[_cell(spec)].append(seconds)
+        self._done[_cell(spec)] += 1
+        self._seconds[_cell(spec)] += seconds
         self._cost += cost(spec, self._facts)
         self._time += seconds
 
@@ -77,8 +78,10 @@ class Forecast:
         return sum(self._one(spec) for spec in specs)
 
     def _one(self, spec: RunSpec) -> float:
-        known = self._seconds.get(_cell(spec))
-        return mean(known) if known else cost(spec, self._facts) * self._time / self._cost
+        cell = _cell(spec)
+        if cell in self._done:
+            return self._seconds[cell] / self._done[cell]
+        return cost(spec, self._facts) * self._time / self._cost
 
 
 def _cell(spec: RunSpec) -> Cell:
