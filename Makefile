@@ -6,12 +6,13 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PACKAGE := $(VENV)/.package
 DEV := $(VENV)/.dev
 BENCH := $(VENV)/.bench
+DOCS := $(VENV)/.docs
 QUALITY := $(VENV)/.quality
 
 # One thread a process: tests run in parallel processes, and small tensors gain nothing from more.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test setup fix check slow bench clean
+.PHONY: demo test setup fix check slow bench reproduction clean docs screenshots
 .PHONY: coverage mutation audit package minimal
 
 demo: $(PACKAGE)
@@ -60,8 +61,20 @@ package: $(DEV)
 minimal: $(DEV)
 	$(BIN)/python scripts/minimal.py
 
+# Rebuilds docs/reproduction.md and the README's results; with STORE=folder, collects its records first.
+reproduction: $(DEV)
+	$(BIN)/python -m reproduction $(STORE)
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(DOCS)
+	$(BIN)/mkdocs build --strict
+	TAILBATCH_SITE=site $(BIN)/python -m pytest tests/test_site.py
+
+screenshots: $(DOCS)
+	$(BIN)/python scripts/screenshots.py
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site
 
 $(PACKAGE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "tailbatch needs Python 3.11 or newer; try: make PYTHON=python3.11")'
@@ -79,4 +92,8 @@ $(QUALITY): $(DEV)
 
 $(BENCH): $(DEV)
 	$(PIP) --editable ".[dev,bench]"
+	touch $@
+
+$(DOCS): $(DEV)
+	$(PIP) --editable ".[dev,docs]"
 	touch $@

@@ -1,0 +1,95 @@
+"""Rebuild docs/reproduction.md and the README's results from the committed records.
+
+``python -m reproduction`` reads ``records.jsonl.gz``; ``python -m reproduction STORE`` first collects
+the records of a store into that file.
+"""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from reproduction import causes, paper, strategies
+from reproduction.figure import draw
+from reproduction.gains import gain
+from reproduction.text import ARMS, FOCUS, TITLES, shown, table
+
+from tailbatch.report.archive import open_records, write_archive
+from tailbatch.report.evidence import Evidence, read_store
+from tailbatch.results import ResultStore
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "records.jsonl.gz"
+PAGE = HERE.parent / "docs" / "reproduction.md"
+FIGURE = HERE.parent / "docs" / "assets" / "results.svg"
+README = HERE.parent / "README.md"
+_MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
+
+
+def read() -> Evidence:
+    """Return the committed records, with what the selectors said at the end beside each run."""
+    records = open_records(RECORDS)
+    evidence = read_store(records)
+    said = pd.DataFrame(
+        {
+            "digest": record.spec.digest,
+            "effective_sample_size": record.diagnostics.get("effective_sample_size"),
+            "effective_pressure": record.diagnostics.get("effective_pressure"),
+            "distinct_share": record.diagnostics.get("distinct_share"),
+        }
+        for record in records.records()
+    )
+    return replace(evidence, runs=evidence.runs.merge(said, on="digest"))
+
+
+def page(evidence: Evidence) -> str:
+    """Return docs/reproduction.md."""
+    spreads = pd.read_csv(HERE / "weights.csv")
+    sections = [
+        (HERE / "summary.md").read_text().strip(),
+        paper.what_was_run(evidence),
+        strategies.strategies(evidence),
+        paper.beside_the_paper(evidence),
+        paper.verdicts(evidence),
+        strategies.minority(evidence),
+        strategies.against_facts(evidence),
+        strategies.speed(evidence),
+        causes.weights(spreads, evidence),
+        causes.script(evidence),
+        causes.diagnosis(evidence),
+        strategies.reweighting(evidence),
+        strategies.default(evidence),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def summary_table(evidence: Evidence) -> str:
+    """Return the README's table of results: every strategy against random, over all cells."""
+    runs = evidence.runs
+    found = {arm: [gain(runs, arm, metric) for metric in FOCUS] for arm in ARMS}
+    rows = [(ARMS[arm], *map(shown, gains)) for arm, gains in found.items() if any(gains)]
+    return table(["against random, %", *(TITLES[metric] for metric in FOCUS)], rows)
+
+
+def put_between_marks(text: str, block: str) -> str:
+    """Return `text` with the part between the marks replaced."""
+    start, end = map(re.escape, _MARKS)
+    return re.sub(
+        f"({start}).*?({end})", lambda m: f"{m[1]}\n{block}\n{m[2]}", text, flags=re.DOTALL
+    )
+
+
+def main() -> None:
+    """Collect if asked to, then write the page, the figure and the README's table."""
+    if len(sys.argv) > 1:
+        write_archive(ResultStore(Path(sys.argv[1])), RECORDS)
+    evidence = read()
+    PAGE.write_text(page(evidence))
+    FIGURE.parent.mkdir(exist_ok=True)
+    draw(evidence.runs, FIGURE)
+    README.write_text(put_between_marks(README.read_text(), summary_table(evidence)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Names, and how a cell of a table is written."""
+
+from collections.abc import Iterable, Sequence
+
+from reproduction.gains import Gain
+
+PAPER_MODELS = ("c2ae", "mpvae", "paca", "clif", "dela")
+#: The ways to choose batches that every model was trained with, as the page calls them.
+ARMS = {
+    "uniform": "uniform",
+    "balanced": "balanced",
+    "hard": "hard (16)",
+    "adaptive": "adaptive (16)",
+    "adaptive 64:1": "adaptive (64 to 1)",
+    "minority": "minority (64 to 1)",
+}
+TITLES = {
+    "macro_f": "Macro-F",
+    "micro_f": "Micro-F",
+    "macro_auc": "Macro-AUC",
+    "ranking_loss": "ranking loss",
+    "hamming_loss": "Hamming loss",
+    "one_error": "one error",
+    "minority_macro_f": "minority Macro-F",
+    "minority_average_precision": "minority AP",
+    "tuned_macro_f": "Macro-F, tuned thresholds",
+    "tuned_minority_macro_f": "minority Macro-F, tuned thresholds",
+}
+FOCUS = ("macro_f", "macro_auc", "minority_macro_f", "minority_average_precision", "micro_f")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; numbers are right of their column's name."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def shown(found: Gain | None) -> str:
+    """Return a gain, its interval and the cells that are better; bold where the interval is clear."""
+    if found is None:
+        return "-"
+    text = f"{found}, {found.better_cells}/{found.cells}"
+    return f"**{text}**" if found.sure else text

@@ -1,0 +1,115 @@
+"""The evaluation on real data: its arithmetic, and that what is committed follows from the records."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import reproduction.__main__ as reproduction
+from reproduction import causes, paper, strategies
+from reproduction.gains import Gain, gain, mean_rank, pairs, rank_correlation, sign, signed_rank_p
+
+from tailbatch.report.tables import PAPER_METRICS
+
+
+@pytest.fixture
+def runs():
+    """Two cells of two folds; the third arm lacks a fold, and a repeated run must not count twice."""
+    rows = []
+    for data, learner, arm, fold, value in [
+        ("scene", "dela", "random", 0, 0.5),
+        ("scene", "dela", "random", 1, 0.7),
+        ("scene", "dela", "adaptive", 0, 0.6),
+        ("scene", "dela", "adaptive", 0, 0.6),
+        ("scene", "dela", "adaptive", 1, 0.8),
+        ("yeast", "dela", "random", 0, 0.3),
+        ("yeast", "dela", "random", 1, 0.3),
+        ("yeast", "dela", "adaptive", 0, 0.2),
+        ("yeast", "dela", "adaptive", 1, 0.2),
+        ("yeast", "dela", "minority", 1, 0.4),
+    ]:
+        rows.append({"data": data, "learner": learner, "arm": arm, "fold": fold, "seed": 0})
+        rows[-1] |= {"macro_f": value, "ranking_loss": 1 - value}
+    return pd.DataFrame(rows)
+
+
+def test_a_pair_is_the_same_cell_fold_and_seed(runs):
+    both = pairs(runs, "adaptive", "random", "macro_f")
+    assert len(both) == 4
+    assert (both["value"] - both["before"]).round(6).tolist() == [0.1, 0.1, -0.1, -0.1]
+    assert len(pairs(runs, "minority", "random", "macro_f")) == 1
+
+
+def test_a_gain_is_the_change_of_the_average_over_cells(runs):
+    found = gain(runs, "adaptive", "macro_f")
+    assert found.percent == pytest.approx(100 * ((0.7 + 0.2) / (0.6 + 0.3) - 1))
+    assert (found.better_cells, found.cells, found.pairs) == (1, 2, 4)
+    assert not found.sure
+    assert gain(runs, "chain", "macro_f") is None
+
+
+def test_where_less_is_better_a_fall_is_a_gain(runs):
+    scene = runs[runs["data"] == "scene"]
+    found = gain(scene, "adaptive", "ranking_loss")
+    assert found.percent == pytest.approx(25)
+    assert found.low <= found.percent <= found.high
+    assert found.sure
+    assert sign("validation_ranking_loss") == -1
+    assert sign("tuned_macro_f") == 1
+
+
+def test_a_gain_is_written_with_its_interval():
+    assert str(Gain(1.25, -0.5, 3.0, 1, 2, 10)) == "+1.2 [-0.5, +3.0]"
+
+
+def test_ranks_are_taken_where_all_arms_ran(runs):
+    assert mean_rank(runs, ["random", "adaptive"], "macro_f") == {"random": 1.5, "adaptive": 1.5}
+    assert mean_rank(runs, ["random", "adaptive", "minority"], "macro_f") == {
+        "random": 2.0,
+        "adaptive": 3.0,
+        "minority": 1.0,
+    }
+    assert mean_rank(runs, ["random", "chain"], "macro_f") == {}
+
+
+def test_too_little_to_test_or_correlate_is_not_a_number(runs):
+    assert np.isnan(signed_rank_p(runs[runs["data"] == "scene"], "adaptive", "macro_f", "random"))
+    two = pd.Series([1.0, 2.0])
+    assert np.isnan(rank_correlation(two, two))
+    assert rank_correlation(pd.Series([1.0, 2, 3]), pd.Series([3.0, 2, 1])) == pytest.approx(-1)
+
+
+def test_a_direction_is_confirmed_contradicted_or_not_run(runs):
+    # The paper's DELA gains in Macro-F on both datasets.
+    others = dict.fromkeys(set(PAPER_METRICS) - {"macro_f"}, np.nan)
+    cells = paper._cells_of_the_paper(runs.assign(dataset=runs["data"], **others))
+    assert len(cells) == 390
+    dela = cells[(cells["model"] == "DELA") & (cells["metric"] == "macro_f")].set_index("dataset")
+    assert dela.loc["scene", "verdict"] == "confirmed"
+    assert dela.loc["yeast", "verdict"] == "contradicted"
+    assert dela.loc["bibtex", "verdict"] == "not run"
+    assert (cells["verdict"] == "not run").sum() == 388
+
+
+def test_the_committed_page_figure_and_readme_follow_from_the_committed_records(
+    tmp_path, monkeypatch
+):
+    committed = {path: path.read_text() for path in (reproduction.PAGE, reproduction.FIGURE)}
+    monkeypatch.setattr("sys.argv", ["reproduction"])
+    for name in ("PAGE", "FIGURE", "README"):
+        path = getattr(reproduction, name)
+        copy = tmp_path / path.name
+        copy.write_text(path.read_text())
+        monkeypatch.setattr(reproduction, name, copy)
+        committed[copy] = path.read_text()
+    reproduction.main()
+    for copy in (reproduction.PAGE, reproduction.FIGURE, reproduction.README):
+        assert copy.read_text() == committed[copy], f"{copy.name}: run `make reproduction`"
+
+
+def test_sections_say_so_where_nothing_was_run():
+    evidence = reproduction.read()
+    few = evidence.runs[evidence.runs["arm"] == "random"]
+    empty = type(evidence)(
+        runs=few, curves=evidence.curves, labels=evidence.labels, losses=evidence.losses
+    )
+    assert "not been run yet" in causes.script(empty)
+    assert "Not enough runs yet" in strategies.default(empty)
