@@ -1,28 +1,150 @@
-"""Every Python snippet of the README and the guide runs, in the order of its page."""
+"""Every snippet of the README and the guide runs, or is checked as far as it can be without running.
 
+- ``python`` blocks run, in the order of their page.
+- ``console`` blocks run in between: each ``$ tailbatch ...`` must succeed, and where output stands
+  below it, it must be that output (``...`` stands for anything, as in a doctest).
+- ``bash`` blocks need what a test has not, such as a cluster or days; their commands, options, make
+  targets and extras must exist.
+"""
+
+import doctest
 import re
+import shlex
+import sys
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import typer
+
+from tailbatch.cli import main
+from tailbatch.cli.app import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = [page for page in PAGES if page.parent != ROOT / "docs" / "reference"]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+# Not run: other languages, and a recipe with a test of its own (tests/integrations/test_recipes.py).
+OTHERS = {"toml", "text", "py"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def name_of(page):
+    return page.relative_to(ROOT).with_suffix("").as_posix()
+
+
+def blocks(page):
+    """Yield the language, the text and the line of each fenced block."""
     text = page.read_text()
+    for match in BLOCK.finditer(text):
+        yield match[1], match[2], text[: match.start()].count("\n") + 1
+
+
+@pytest.fixture
+def files_of_a_reader(tmp_path, monkeypatch):
+    """Work in a folder with the files that the pages call mine, new and test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 3)).round(3)
+    Y = (X[:, :2] + rng.normal(0, 0.2, (40, 2)) > 0.5).astype(int)
+    columns = "size,weight,age,topic_art,topic_sports"
+    rows = [",".join(map(str, (*x, *y))) for x, y in zip(X.tolist(), Y.tolist(), strict=True)]
+    for name in ("mine", "new", "test"):
+        Path(f"{name}.csv").write_text("\n".join([columns, *rows]))
+    attributes = [f"@attribute {name} numeric" for name in columns.split(",")[:3]]
+    attributes += [f"@attribute {name} {{0,1}}" for name in columns.split(",")[3:]]
+    head = "\n".join(["@relation 'mine: -C -2'", *attributes, "@data"])
+    Path("mine.arff").write_text("\n".join([head, *rows]))
+
+
+@pytest.fixture
+def shell(monkeypatch, capsys):
+    """Return a function that runs one line of a console block and gives its standard output."""
+
+    def run(line):
+        program, *arguments = shlex.split(line)
+        assert program == "tailbatch", f"only tailbatch runs here: {line}"
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        assert not caught.value.code, f"{line}\n{out}{err}"
+        return out
+
+    return run
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name_of)
+def test_the_snippets_of_a_page_run(page, files_of_a_reader, shell):
     names = {"__name__": "page"}
-    for match in SNIPPET.finditer(text):
-        line = text[: match.start()].count("\n") + 1
-        # Compiled with the page's own line numbers, so that a failure points into the page.
-        exec(compile("\n" * line + match[1], str(page), "exec"), names)
+    for language, text, line in blocks(page):
+        if language == "python":
+            # Compiled with the page's own line numbers, so that a failure points into the page.
+            exec(compile("\n" * line + text, str(page), "exec"), names)
+        elif language == "console":
+            for command, expected in COMMAND.findall(text):
+                got = shell(command)
+                fits = doctest.OutputChecker().check_output(expected, got, LOOSELY)
+                assert fits or not expected, f"{page.name}, line {line}: {command}\n{got}"
+        elif language == "bash":
+            for command in text.splitlines():
+                check_command(command)
+        else:
+            assert language in OTHERS, f"{page.name}, line {line}: say what is in this block"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def check_command(line):
+    """Fail if a command line names a command, an option, a target or an extra that is not there."""
+    program, *arguments = shlex.split(line, comments=True) or [""]
+    if program == "torchrun":
+        arguments = arguments[arguments.index("tailbatch") + 1 :]
+    if program in ("tailbatch", "torchrun"):
+        parse(typer.main.get_command(app), arguments)
+    elif program == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(arguments) <= set(targets), line
+    elif program == "pip":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        extras = re.findall(r"[\w-]+", "".join(re.findall(r"tailbatch\[(.*?)\]", line)))
+        assert arguments[0] == "install"
+        assert set(extras) <= set(project["optional-dependencies"]), line
+    else:
+        raise AssertionError(f"nobody checks this command: {line}")
+
+
+def parse(command, arguments):
+    """Read arguments as the program would, and stop before it does anything."""
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+    command.make_context(name, arguments)
+
+
+def test_a_mistyped_option_is_noticed():
+    check_command("tailbatch compare mine.csv --epochs 50  # as before")
+    with pytest.raises(Exception, match="epoch"):
+        check_command("tailbatch compare mine.csv --epochz 50")
+    with pytest.raises(AssertionError):
+        check_command("make sandwich")
+
+
+def generated():
+    """Return the pages and pictures that the site makes, by their place in docs/."""
+    scripts = ROOT / "scripts"
+    pictures = re.findall(
+        r"^def (\w+)\(\) -> Figure", (scripts / "docs_pictures.py").read_text(), re.M
+    )
+    return {"commands.md", *(f"pictures/{name}.svg" for name in pictures)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page):
+    made = {ROOT / "docs" / place for place in generated()}
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            place = page.parent / target
+            assert place.exists() or place.resolve() in made, f"{page.name} links to {target}"

@@ -1,0 +1,88 @@
+"""Take the screenshots of the tutorial anew: run its snippets, picture the terminal and the report.
+
+``make screenshots`` writes docs/screenshots. Needs Chromium (found as `chromium`, or named by the
+variable CHROMIUM).
+"""
+
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+ROOT = Path(__file__).parent.parent
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+PICTURES = ROOT / "docs" / "screenshots"
+TERMINALS = {"datasets describe": "describe", "compare": "compare"}
+COLUMNS = 100
+SNIPPET = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def run_tutorial(folder: Path) -> dict[str, str]:
+    """Run every snippet in a folder; return what the commands wrote, by command line."""
+    variables = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    program = Path(sys.executable).with_name("tailbatch")
+    outputs = {}
+    for language, text in SNIPPET.findall(TUTORIAL.read_text()):
+        if language == "python":
+            subprocess.run([sys.executable, "-c", text], cwd=folder, check=True, env=variables)
+            continue
+        for line in re.findall(r"^\$ (.*)", text, re.MULTILINE):
+            arguments = [str(program), *shlex.split(line)[1:]]
+            done = subprocess.run(
+                arguments, cwd=folder, check=True, env=variables, capture_output=True, text=True
+            )
+            outputs[line] = done.stdout
+    return outputs
+
+
+def terminal(line: str, output: str) -> str:
+    """Return a picture of a command and its output as SVG that loads no font from the network."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    shown = line if len(line) < COLUMNS else re.sub(r" (--folds|--store)", r" \\\n    \1", line)
+    console.print(Text(f"$ {shown}", style="bold"))
+    console.print(Text.from_ansi(output.rstrip()))
+    svg = console.export_svg(title="", theme=MONOKAI, unique_id="terminal")
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    return re.sub(r"[ \t]+$", "", svg.replace("Fira Code", "DejaVu Sans Mono"), flags=re.MULTILINE)
+
+
+def report(page: Path, picture: Path) -> None:
+    """Write what a browser shows first of a report."""
+    browser_path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as playwright:
+        # Inside a container there is no sandbox; the page is our own.
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        view = browser.new_page(viewport={"width": 1200, "height": 900})
+        view.goto(page.as_uri())
+        shot = view.screenshot()
+        browser.close()
+    # Few colors are enough for text and lines: a third of the size.
+    Image.open(io.BytesIO(shot)).convert("RGB").quantize(64).save(picture, optimize=True)
+
+
+def main() -> None:
+    """Run the tutorial in a temporary folder and picture it."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        outputs = run_tutorial(folder)
+        for line, output in outputs.items():
+            for start, picture in TERMINALS.items():
+                if line.startswith(f"tailbatch {start}"):
+                    (PICTURES / f"{picture}.svg").write_text(terminal(line, output))
+        report(folder / "report.html", PICTURES / "report.png")
+
+
+if __name__ == "__main__":
+    main()

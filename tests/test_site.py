@@ -1,0 +1,92 @@
+"""The built site, as `make docs` leaves it: complete, and nothing loaded from the network."""
+
+import importlib
+import os
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+ROOMS = (
+    "data",
+    "imbalance",
+    "selection",
+    "models",
+    "metrics",
+    "results",
+    "training",
+    "study",
+    "estimator",
+)
+
+
+@pytest.fixture(scope="module")
+def site():
+    folder = os.environ.get("TAILBATCH_SITE")
+    if not folder:
+        pytest.skip("TAILBATCH_SITE is not set: `make docs` builds the site and tests it")
+    return Path(folder)
+
+
+class Loaded(HTMLParser):
+    """Collects what a page loads by itself; links that a reader may follow are not loaded."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag in {"script", "img", "iframe", "source", "video", "audio", "object", "embed"}:
+            self.found += [values.get("src"), values.get("data"), values.get("srcset")]
+        elif tag == "link" and values.get("rel") not in {"canonical", "next", "prev"}:
+            self.found.append(values.get("href"))
+
+
+def test_pages_load_nothing_from_the_network(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        loaded = Loaded()
+        loaded.feed(page.read_text())
+        here = [target for target in loaded.found if target and not target.startswith("data:")]
+        assert here, "every page has its style"
+        outside = [target for target in here if re.match(r"(https?:)?//", target)]
+        assert not outside, f"{page} loads {outside}"
+        for target in here:
+            place = page.parent / target.partition("?")[0].partition("#")[0]
+            assert place.exists() or page.name == "404.html", f"{page} loads {target}"
+
+
+@pytest.mark.parametrize("kind", ["*.css", "*.svg"])
+def test_styles_and_pictures_load_nothing_from_the_network(site, kind):
+    files = list(site.rglob(kind))
+    assert files
+    for path in files:
+        text = path.read_text()
+        assert not re.search(r"url\(\s*[\"']?(https?:)?//", text), path
+        assert not re.search(r"@import|xlink:href=\"http", text), path
+
+
+def test_every_public_name_is_in_the_reference(site):
+    names = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    documented = {line.split()[0] for line in names.splitlines()}
+    for room in ROOMS:
+        module = importlib.import_module(f"tailbatch.{room}")
+        public = {f"tailbatch.{room}.{name}" for name in module.__all__}
+        missing = {name for name in public - documented if name not in documented}
+        assert not missing, sorted(missing)
+
+
+def test_every_command_is_on_the_page_of_commands(site):
+    text = (site / "commands.html").read_text()
+    for command in ("fit", "predict", "evaluate", "compare", "report", "study run", "datasets get"):
+        assert f"tailbatch {command}" in text
+    assert "[bold]" not in text
+
+
+def test_names_in_backticks_lead_to_the_reference(site):
+    text = (site / "own_loop.html").read_text()
+    assert "reference/errors.html#tailbatch.errors.StaleSelectionError" in text
