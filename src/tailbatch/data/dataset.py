@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IntArray: TypeAlias = NDArray[np.int64]
+"""Row numbers."""
+
 Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
+"""Features (n, d): a dense array, or CSR where most values are 0."""
+
 LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
+"""Labels (n, q): a dense array of booleans, or CSR for more than 1,000 labels."""
 
 #: Up to this many labels the label matrix is a dense boolean array, above it is CSR.
 MAX_DENSE_LABELS = 1000

@@ -26,6 +26,8 @@ from tailbatch.data.folds import Fold, MinMaxScaling, Parts, split
 from tailbatch.errors import DataError
 
 PREPARATIONS = ("full", "paper", "as-published")
+"""What `prepare` knows: all of a dataset, the paper's filters, and what its script made of the files."""
+
 FEW_POSITIVES = 20
 """The paper's script drops labels with at most this many positives."""
 

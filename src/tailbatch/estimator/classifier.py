@@ -33,8 +33,8 @@ from tailbatch.selection import make_selector
 from tailbatch.training import Callback, Epoch, Rows, Trainer, Training
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 
-#: What ``selection_pressure="auto"`` tries, as in the paper.
 PRESSURES = (2.0, 8.0, 16.0, 64.0)
+"""What ``selection_pressure="auto"`` tries, as in the paper."""
 
 _NESTED = ("model__", "strategy__", "plan__")
 _FILE = "classifier.safetensors"

@@ -60,7 +60,6 @@ _ZERO_F = "F is 0, averaged in"
 _by_scores = partial(Metric, needs="scores", higher_is_better=True)
 _by_predictions = partial(Metric, needs="predictions", higher_is_better=True)
 
-#: Every metric by name; the first six are the paper's.
 METRICS: dict[str, Metric] = {
     "macro_f": _by_predictions("Macro-F", decisions.macro_f, empty_labels=_ZERO_F),
     "micro_f": _by_predictions("Micro-F", decisions.micro_f),
@@ -157,6 +156,7 @@ METRICS: dict[str, Metric] = {
         ties="the first of equal labels is on top",
     ),
 }
+"""Every metric by name; the first six are the paper's."""
 
 
 def evaluate(

@@ -41,6 +41,7 @@ __all__ = [
 MODELS: dict[str, type[MultiLabelModel]] = {
     model.name: model for model in (MLP, C2AE, MPVAE, PACA, CLIF, DELA)
 }
+"""Every model by name."""
 
 
 def make_model(

@@ -34,6 +34,7 @@ STRATEGIES: dict[str, type[Selector]] = {
         MinoritySelector,
     )
 }
+"""Every strategy's class by name."""
 
 
 def make_selector(
