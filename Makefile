@@ -51,9 +51,10 @@ coverage: $(QUALITY)
 mutation: $(QUALITY)
 	nice -n 10 $(BIN)/python scripts/mutation.py --sample $(or $(SAMPLE),250)
 
-# Needs the network: pip-audit asks the advisory service of the Python Package Index.
+# Needs the network: pip-audit asks the advisory service of the Python Package Index. A package that
+# could not be looked up is a failure (--strict), else no answer would pass for a clean one.
 audit: $(QUALITY)
-	$(BIN)/pip-audit --disable-pip --no-deps --requirement constraints.txt
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
 package: $(DEV)
 	$(BIN)/python scripts/package.py
