@@ -1,3 +1,4 @@
+import warnings
 from importlib import resources
 from itertools import product
 
@@ -11,6 +12,7 @@ from scipy import stats as reference
 
 from tailbatch.errors import DataError
 from tailbatch.stats import (
+    SignedRankTest,
     bootstrap_interval,
     cohens_dz,
     critical_difference,
@@ -167,10 +169,16 @@ def test_signed_rank_test_is_symmetric(pair):
 
 def test_equal_values_give_no_evidence():
     test = wilcoxon([1.0, 2.0], [1.0, 2.0])
-    assert (test.p_value, test.rank_biserial, test.n_pairs) == (1, 0, 0)
+    assert test == SignedRankTest(0, 1, 0, 0)
     assert friedman(np.ones((4, 3))).p_value == 1
     assert np.isnan(cohens_dz([1.0, 2.0], [0.0, 1.0]))
-    assert np.isnan(cohens_dz([1.0], [0.0]))
+    with warnings.catch_warnings(action="error"):
+        assert np.isnan(cohens_dz([1.0], [0.0]))
+
+
+def test_effect_size_by_hand():
+    # Differences 1 and 3: mean 2, standard deviation the root of 2.
+    assert cohens_dz([1.0, 3.0], [0.0, 0.0]) == pytest.approx(np.sqrt(2))
 
 
 def test_rank_biserial_by_hand():
@@ -180,6 +188,8 @@ def test_rank_biserial_by_hand():
 
 def test_a_tolerance_makes_ties():
     assert win_tie_loss([0.30, 0.50], [0.29, 0.40], tolerance=0.02) == (1, 1, 0)
+    lower = win_tie_loss([0.30, 0.50], [0.29, 0.40], tolerance=0.015, higher_is_better=False)
+    assert lower == (0, 1, 1)
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 12), elements=st.floats(0, 1)))
@@ -204,6 +214,7 @@ def test_friedman_equals_scipys(table):
         expected = reference.friedmanchisquare(*table.T)
         assert ours.statistic == pytest.approx(expected.statistic)
         assert ours.p_value == pytest.approx(expected.pvalue)
+    assert ours.n_blocks == len(table)
     assert ours.mean_ranks.mean() == pytest.approx((table.shape[1] + 1) / 2)
     assert np.allclose(ours.mean_ranks, mean_ranks(-table, higher_is_better=False))
 
@@ -249,6 +260,19 @@ def test_runs_of_one_fold_are_resampled_together():
     assert crossed.high - crossed.low > 2 * (flat.high - flat.low)
 
 
+@given(hnp.arrays(np.float64, st.integers(2, 12), elements=st.integers(-9, 9).map(float)))
+@settings(max_examples=40, deadline=None)
+def test_the_interval_of_mirrored_values_is_the_mirrored_interval(values):
+    low, high = bootstrap_interval(values, level=0.8)
+    assert bootstrap_interval(-values, level=0.8) == pytest.approx((-high, -low), abs=1e-12)
+    assert min(values) <= low <= high <= max(values)
+
+
+def test_two_runs_are_enough_for_an_interval():
+    assert bootstrap_interval([0.1, 0.3]) == (0.1, 0.3)
+    assert relative_change([([0.1, 0.3], [0.2, 0.2])])[1:] == pytest.approx((-0.5, 0.5))
+
+
 def test_nothing_to_resample_gives_no_interval():
     assert np.isnan(bootstrap_interval([0.3])).all()
     change = relative_change([([0.2], [0.1]), ([0.4], [0.4])])
@@ -267,13 +291,24 @@ def test_relative_change_resamples_pairs():
     assert relative_change(cells) == relative_change(cells)
 
 
+def test_the_interval_of_a_relative_change_is_that_of_all_cells():
+    # The first cell doubles, the second is half of the average and does not change: 1.5 in all.
+    steady = np.full(10, 0.2)
+    spread = np.linspace(0.1, 0.3, 10)
+    estimate, low, high = relative_change([(2 * spread, spread), (steady, steady)])
+    assert estimate == pytest.approx(0.5)
+    assert 0.4 < low < 0.5 < high < 0.6
+    again = relative_change([(2 * spread, spread), (steady, steady)], level=0.95, seed=0)
+    assert again == (estimate, low, high)
+
+
 @pytest.mark.parametrize("function", [wilcoxon, win_tie_loss, cohens_dz])
 def test_pairs_must_fit_and_be_complete(function):
     with pytest.raises(DataError, match=r"one shape \(n,\), got \(2,\) and \(3,\)"):
         function([1.0, 2.0], [1.0, 2.0, 3.0])
     with pytest.raises(DataError, match=r"got \(0,\) and \(0,\)"):
         function([], [])
-    with pytest.raises(DataError, match="leave out pairs with a nan"):
+    with pytest.raises(DataError, match=r"^paired values must not be missing; leave out"):
         function([1.0, np.nan], [1.0, 2.0])
 
 
@@ -282,7 +317,10 @@ def test_tables_must_be_complete_and_large_enough():
         mean_ranks([[1.0, 2.0, np.nan], [1.0, 2.0, 3.0]])
     with pytest.raises(DataError, match=r"\(blocks, methods\), got shape \(3,\)$"):
         mean_ranks([1.0, 2.0, 3.0])
-    with pytest.raises(DataError, match="at least 3 methods and 2 blocks, got 2 and 5"):
+    with pytest.raises(DataError, match=r"got 2 and 5; compare two methods with wilcoxon$"):
         friedman(np.ones((5, 2)))
     with pytest.raises(DataError, match=r"p-values must lie in \[0, 1\], got \[0.5, nan\]"):
         holm([0.5, np.nan])
+    for outside in (-0.1, 1.1):
+        with pytest.raises(DataError, match=r"p-values must lie in \[0, 1\]"):
+            holm([0.5, outside])
