@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from forked import context
 from study_samples import contents, run_here, run_in_another_process, tiny_study
 from tailbatch.results import ResultStore
 from tailbatch.study import WorkerPool, run_study
@@ -57,9 +58,6 @@ def test_a_store_survives_twenty_kills_of_its_runner(tiny, store, tmp_path):
     run_here(study, undisturbed)
     longest = time.monotonic() - start
     expected = contents(undisturbed)
-    # One process with everything imported, from which each runner is forked at once.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["study_samples"])
     moments = np.random.default_rng(7).uniform(0, longest, size=1000)
     kills = 0
     for moment in moments:

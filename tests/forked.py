@@ -1,0 +1,19 @@
+"""Processes forked from one that has everything imported, so that each starts at once.
+
+Python has one such process for a whole test session, hence one place to say what it imports. These
+are modules of the package: where the tests lie, it does not know.
+"""
+
+import multiprocessing
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(
+    [
+        "requests",
+        "tailbatch.cli.study_display",
+        "tailbatch.estimator",
+        "tailbatch.report.page",
+        "tailbatch.study",
+        "torch._dynamo",  # optimizers import it when the first is made
+    ]
+)
