@@ -65,8 +65,9 @@ def path_of(page, chart):
 
 def test_it_renders_every_chart(visit):
     page = visit()
-    for chart in ("curves", "gain", "exposure", "losses", "pressure", "ranks"):
-        drawn = page.locator(f"#chart-{chart} svg")
+    charts = ("curves", "gain", "exposure", "losses", "pressure", "ranks", "agreement-0")
+    for chart in charts:
+        drawn = page.locator(f"#chart-{chart} > svg")
         assert drawn.bounding_box()["height"] > 100, chart
         assert len(drawn.get_attribute("aria-label")) > 30, chart
     assert page.locator("#chart-curves path.line").count() == 3
@@ -111,6 +112,16 @@ def test_measures_strategies_and_metrics_can_be_chosen(visit):
     ranks = page.locator("#chart-ranks svg").get_attribute("aria-label")
     page.locator('input[name="ranks"][value="one_error"]').check()
     assert page.locator("#chart-ranks svg").get_attribute("aria-label").startswith(ranks[:11])
+
+
+def test_losses_are_compared_by_number_of_minority_labels_or_by_strategy(visit):
+    page = visit()
+    key = page.locator("#key-losses li")
+    assert key.all_text_contents()[:2] == ["no minority label", "1 minority label"]
+    before = path_of(page, "chart-losses")
+    page.get_by_role("radio", name="strategies", exact=True).check()
+    assert key.all_text_contents() == ["random", "hard", "adaptive"]
+    assert path_of(page, "chart-losses") != before
 
 
 def test_hostile_names_are_shown_as_text(visit):

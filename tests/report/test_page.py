@@ -38,7 +38,7 @@ class Page(HTMLParser):
 
 def page_of(specs, **facts):
     evidence = gather((make_record(spec, **facts) for spec in specs), make_arrays)
-    return render(analyze(evidence), title="Made up", store="store", files="report-files")
+    return render(analyze(evidence), title="Made up", files="report-files", studies={})
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,16 @@ def test_tables_and_figures_lie_beside_the_page(written):
     names = {path.name for path in (written / "report-files").iterdir()}
     for table in ("results", "overall", "comparisons", "fairness", "missing", "published"):
         assert {f"{table}.csv", f"{table}.tex", f"{table}.md"} <= names
-    for figure in ("gains", "convergence", "validation", "labels", "sample-losses", "pressures"):
+    figures = (
+        "gains",
+        "convergence",
+        "validation",
+        "labels",
+        "sample-losses",
+        "pressures",
+        "ranks",
+    )
+    for figure in (*figures, "loss-correlation"):
         assert {f"{figure}.svg", f"{figure}.png"} <= names
     assert {"runs.csv", "curves.csv", "labels.csv", "sample-losses.csv"} <= names
     assert r"\textbf{" in (written / "report-files" / "results.tex").read_text()
@@ -144,7 +153,7 @@ def test_cells_without_runs_are_shown_as_such(tmp_path):
     specs = make_specs(datasets=("scene",), models=("mlp",), folds=2)
     gone = [place for place, spec in enumerate(specs) if spec.strategy == "hard"]
     evidence = read_store(make_store(tmp_path, specs, failed=gone, arrays=False))
-    text = render(analyze(evidence), title="Made up", store="store", files="files")
+    text = render(analyze(evidence), title="Made up", files="files", studies={})
     row = re.search(r"hard<span.*?</tr>", text, re.DOTALL)[0]
     assert "no run" in row
     assert "0 runs, 2 missing" in row
@@ -167,6 +176,37 @@ def test_a_store_of_dataset_facts_alone_has_a_report(tmp_path):
     text = "".join(Page((tmp_path / "report.html").read_text()).text)
     assert "Datasets, printed and measured" in text
     assert "4.2370" in text
+
+
+def test_one_strategy_alone_is_shown_without_comparisons(tmp_path, recwarn):
+    specs = make_specs(datasets=("scene",), models=("dela",), strategies=("random",), folds=1)
+    make_store(tmp_path / "store", specs)
+    write_report(tmp_path / "store", tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    assert "There is nothing to compare yet" in "".join(page.text)
+    assert "minority" not in page.ids
+    assert {"explore", "agreement", "panel-losses"} <= set(page.ids)
+    names = {path.name for path in (tmp_path / "report-files").iterdir()}
+    assert {"sample-losses.svg", "made-up.toml"} <= names
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_batch_sizes_have_a_chart_a_table_and_figures(tmp_path):
+    specs = make_specs(models=("dela",), folds=1, batch_sizes=(256, 512))
+    make_store(tmp_path / "store", specs)
+    write_report(tmp_path / "store", tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    assert {"batch-size", "chart-batch-size-0", "chart-batch-size-1"} <= set(page.ids)
+    names = {path.name for path in (tmp_path / "report-files").iterdir()}
+    assert {"batch-sizes.svg", "batch-sizes.png", "batch-sizes.tex"} <= names
+
+
+def test_the_papers_odd_p_values_are_named_beside_its_own(tmp_path):
+    specs = make_specs(models=("dela",), folds=1)
+    make_store(tmp_path / "store", specs, arrays=False)
+    write_report(tmp_path / "store", tmp_path / "report.html")
+    text = "".join(Page((tmp_path / "report.html").read_text()).text)
+    assert "10 do not follow from its own table of results: PACA Macro-F 0.0046" in text
 
 
 def test_one_study_of_several_can_be_reported(tmp_path):

@@ -7,15 +7,27 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import gaussian_kde
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.report.analysis import analyze
-from tailbatch.report.curves import batch_size_panel, convergence, mean_curves, pressure_panel
+from tailbatch.report.curves import (
+    agreement_panels,
+    batch_size_panel,
+    batch_size_panels,
+    convergence,
+    loss_agreement,
+    loss_density,
+    mean_curves,
+    pressure_panel,
+    sample_losses,
+    smoothed,
+)
 from tailbatch.report.evidence import gather, printable, read_store
 from tailbatch.report.export import csv_text, latex_text, markdown_text
 from tailbatch.report.fairness import fairness
 from tailbatch.report.labels import label_facts, minority_gains
-from tailbatch.report.published import beside_published, printed
+from tailbatch.report.published import beside_published, printed, printed_p_note, printed_tests
 from tailbatch.report.significance import mean_ranks, wilcoxon_by_model
 from tailbatch.report.style import looks
 from tailbatch.report.tables import comparisons, overall, results, sentences, tuned
@@ -194,6 +206,11 @@ def test_batch_sizes_are_compared_where_there_are_several():
     table = batch_size_panel(gather(map(make_record, specs)).runs)
     assert set(table["plan_batch_size"]) == {256, 512}
     assert set(table["dataset"]) == {"scene", "yeast"}
+    panels = batch_size_panels(table)
+    assert [panel.title for panel in panels] == ["Batch size 256", "Batch size 512"]
+    assert panels[0].categories == ["scene", "yeast"]
+    value = table.set_index(["dataset", "arm", "plan_batch_size"])["macro_auc"]
+    assert panels[1].values["adaptive"][1] == value["yeast", "adaptive", 512]
     assert batch_size_panel(gather(map(make_record, make_specs(folds=1))).runs).empty
 
 
@@ -255,11 +272,76 @@ def test_every_dataset_of_the_paper_is_found_by_its_catalog_name():
 def test_wilcoxon_by_model_has_the_papers_outcome_beside_it():
     specs = make_specs(datasets=[f"data{place}" for place in range(6)], models=("dela",), folds=2)
     runs = gather(map(make_record, specs)).runs
-    table = wilcoxon_by_model(comparisons(runs, ["macro_f"]), printed("wilcoxon")).set_index("arm")
+    table = wilcoxon_by_model(comparisons(runs, ["macro_f"]), printed_tests()).set_index("arm")
     assert table.loc["adaptive", "p"] == pytest.approx(0.03125)
     assert table.loc["adaptive", "outcome"] == "win"
     assert table.loc["adaptive", "printed_outcome"] == "win"
+    assert table.loc["adaptive", ["printed_p", "table_p"]].round(4).tolist() == [0.0171, 0.0171]
     assert pd.isna(table.loc["hard", "printed_outcome"])
+
+
+def test_the_note_names_the_printed_p_values_that_do_not_follow():
+    tests = printed_tests()
+    off = {(row.model, row.metric) for row in tests[~tests["follows"]].itertuples()}
+    assert off == {
+        ("PACA", "macro_f"), ("CLIF", "macro_f"), ("CLIF", "micro_f"), ("PACA", "ranking_loss"),
+        ("C2AE", "hamming_loss"), ("PACA", "hamming_loss"), ("DELA", "hamming_loss"),
+        ("C2AE", "one_error"), ("PACA", "one_error"), ("DELA", "one_error"),
+    }  # fmt: skip
+    note = printed_p_note(tests)
+    assert note.startswith("Of the paper's 30 printed p-values, 10 do not follow")
+    assert "DELA One error 0.1465 (its table gives 0.0398)" in note
+    assert note.endswith("The verdict changes for DELA One error.")
+
+
+def test_densities_hold_all_samples_and_minority_samples_lose_more(grid):
+    losses = sample_losses(grid)
+    density = loss_density(losses, points=400)
+    keys = ["data", "learner", "arm", "epoch", "minority_labels"]
+    assert set(density["minority_labels"]) == {"0", "1", "2", "3", "any"}
+    for _, line in density.groupby(keys):
+        step = np.diff(line["loss"]).mean()
+        assert 0.9 <= line["density"].sum() * step <= 1.02  # a percent lies beyond the grid
+    mean = density["loss"] * density["density"]
+    mean = mean.groupby([density[key] for key in keys]).sum().unstack()
+    assert (mean["3"] > mean["0"]).all()
+
+
+def test_equal_losses_have_no_density():
+    assert smoothed(np.full((1, 99), 0.5), np.array([4.0]), np.linspace(0, 1, 5)) is None
+    assert smoothed(np.empty((0, 99)), np.empty(0), np.linspace(0, 1, 5)) is None
+
+
+def test_a_density_equals_that_of_the_losses_themselves():
+    losses = np.random.default_rng(0).gamma(4.0, 0.1, 2000)
+    grid = np.linspace(0, 1.2, 30)
+    quantiles = np.percentile(losses, range(1, 100))[None]
+    spread = min(np.subtract(*np.quantile(losses, (0.75, 0.25))) / 1.34, losses.std())
+    kernel = gaussian_kde(losses, bw_method=0.9 * spread * 2000**-0.2 / losses.std(ddof=1))
+    expected = kernel(grid) + kernel(-grid)
+    ours = smoothed(quantiles, np.array([2000.0]), grid)
+    assert np.abs(ours - expected).max() < 0.05 * expected.max()  # two percent are cut off
+
+
+def test_the_correlation_of_the_two_losses_is_pearsons_at_every_kept_epoch():
+    specs = make_specs(datasets=("scene",), strategies=("adaptive",), folds=2)
+    specs += make_specs(datasets=("scene",), strategies=("adaptive",), folds=2, pressures=(64.0,))
+    evidence = gather(map(make_record, specs), make_arrays)
+    table = loss_agreement(evidence).set_index(["learner", "arm", "epoch"])
+    expected = np.mean(
+        [
+            np.corrcoef(arrays["sample_losses_3"], arrays["sample_objectives_3"])[0, 1]
+            for arrays in map(make_arrays, specs[:2])
+        ]
+    )
+    assert specs[0].model == "mlp"
+    assert table.loc[("mlp", "adaptive", "3"), "loss_correlation"] == pytest.approx(expected)
+    assert table.loc[("mlp", "adaptive", "3"), "runs"] == 2
+    panels = agreement_panels(table.reset_index())
+    assert [panel.title for panel in panels] == ["Epoch 3", "Epoch 12"]
+    assert panels[0].categories == ["dela", "mlp"]
+    assert panels[0].values["adaptive"][1] == pytest.approx(expected)
+    assert set(panels[0].values) == {"adaptive", "adaptive 64"}
 
 
 def test_ranks_need_three_strategies(grid):

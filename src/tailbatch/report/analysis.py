@@ -8,6 +8,7 @@ from tailbatch.report.curves import (
     batch_size_panel,
     convergence,
     loss_agreement,
+    loss_density,
     mean_curves,
     pressure_panel,
     sample_losses,
@@ -15,7 +16,7 @@ from tailbatch.report.curves import (
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.fairness import fairness
 from tailbatch.report.labels import label_facts, minority_gains
-from tailbatch.report.published import beside_published, printed, printed_facts
+from tailbatch.report.published import beside_published, printed, printed_facts, printed_tests
 from tailbatch.report.significance import mean_ranks, wilcoxon_by_model
 from tailbatch.report.tables import (
     PAPER_METRICS,
@@ -54,6 +55,7 @@ class Analysis:
     pressures: pd.DataFrame
     batch_sizes: pd.DataFrame
     losses: pd.DataFrame
+    density: pd.DataFrame
     agreement: pd.DataFrame
 
 
@@ -68,6 +70,7 @@ def analyze(evidence: Evidence) -> Analysis:
     pairs = comparisons(runs, metrics)
     curves = mean_curves(evidence)
     labels = label_facts(evidence)
+    losses = sample_losses(evidence)
     where = runs.drop_duplicates("data").set_index("data") if len(runs) else runs
     settings = {data: (row["dataset"], row["preparation"]) for data, row in where.iterrows()}
     return Analysis(
@@ -79,7 +82,7 @@ def analyze(evidence: Evidence) -> Analysis:
         comparisons=pairs,
         overall=summary,
         sentences=sentences(counted if len(counted) else summary, baseline),
-        wilcoxon=wilcoxon_by_model(pairs, printed("wilcoxon")),
+        wilcoxon=wilcoxon_by_model(pairs, printed_tests()),
         ranks=mean_ranks(means, metrics),
         tuned=_tuned(runs, baseline),
         published=beside_published(
@@ -92,7 +95,8 @@ def analyze(evidence: Evidence) -> Analysis:
         minority=minority_gains(labels),
         pressures=pressure_panel(evidence, metrics),
         batch_sizes=batch_size_panel(runs),
-        losses=sample_losses(evidence),
+        losses=losses,
+        density=loss_density(losses),
         agreement=loss_agreement(evidence),
     )
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tailbatch.report.curves import MEASURES, short, thinned
-from tailbatch.report.style import arm_order, looks
+from tailbatch.report.curves import MEASURES, Panel, short, thinned
+from tailbatch.report.style import GROUP_NAMES, GROUPS, arm_order, looks, shown_arms
 from tailbatch.report.tables import CELL
 
 _MOST_LABELS = 400  # dots in one chart; more hide each other, and fill the page
@@ -32,7 +32,7 @@ def chart_data(
     convergence: pd.DataFrame,
     labels: pd.DataFrame,
     pressures: pd.DataFrame,
-    losses: pd.DataFrame,
+    density: pd.DataFrame,
 ) -> dict[str, Any]:
     """Return what the page's charts show, from the tables of `curves` and `labels`."""
     measures = {
@@ -51,17 +51,15 @@ def chart_data(
         cell |= _label_values(group, shown[cell["data"]]["names"])
     for cell, group in cells.of(pressures):
         cell["pressure"] = {name: _pressure(rows) for name, rows in group.groupby("strategy")}
-    columns = ["epoch", "minority_labels", "q05", "q25", "q50", "q75", "q95"]
-    for cell, arm, values in cells.by_arm(losses, columns):
-        for epoch, *row in values[np.argsort(values[:, 1], kind="stable")]:
-            kept = cell.setdefault("losses", {}).setdefault(f"{epoch:g}", {})
-            kept.setdefault(arm, []).append([short(value) for value in row])
+    for cell, group in cells.of(density):
+        cell["density"] = {f"{epoch:g}": _density(rows) for epoch, rows in group.groupby("epoch")}
     return {
         "baseline": baseline,
         "looks": {
-            arm: {**asdict(look), "primary": " " not in arm}
+            arm: {**asdict(look), "shown": arm in shown_arms(arms)}
             for arm, look in looks(arms, baseline).items()
         },
+        "groups": [[name, asdict(look)] for name, look in zip(GROUP_NAMES, GROUPS, strict=True)],
         "measures": [{"key": name, "title": title} for name, title in measures.items()],
         "convergence": {"header": ["Strategy", *facts.values()]},
         "labels": shown,
@@ -131,6 +129,21 @@ def _label_values(group: pd.DataFrame, names: list[str]) -> dict[str, dict[str, 
             if values[kind].notna().any():
                 arms[arm] = [short(value, 3) for value in values[kind]]
     return found
+
+
+def _density(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the densities of one epoch: the common grid, and by arm and group their heights."""
+    groups: dict[str, dict[str, list[Any]]] = {}
+    for (arm, name), some in rows.groupby(["arm", "minority_labels"], sort=False):
+        groups.setdefault(arm, {})[name] = [short(value, 3) for value in some["density"]]
+    grid = [short(value, 3) for value in rows["loss"].unique()]
+    return {"loss": grid, "arms": {arm: groups[arm] for arm in sorted(groups, key=arm_order)}}
+
+
+def category_chart(panel: Panel) -> dict[str, Any]:
+    """Return a chart over names as the page draws it."""
+    values = {arm: [short(value) for value in line] for arm, line in panel.values.items()}
+    return {"title": panel.title, "categories": panel.categories, "values": values}
 
 
 def _pressure(rows: pd.DataFrame) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tables behind the curves: convergence, validation, selection pressure, batch size, sample losses."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import pandas as pd
 
 from tailbatch.report.arrays import PERCENT
 from tailbatch.report.evidence import Evidence
+from tailbatch.report.style import arm_order
 from tailbatch.report.tables import CELL, baseline_arm, paired, primary
 
 FloatArray = npt.NDArray[np.float64]
@@ -20,6 +22,8 @@ MEASURES = {
     "validation_macro_f": "Validation Macro-F",
     "minority_share": "Minority share of the draws",
 }
+#: Columns of the quantiles of sample losses.
+QUANTILES = [f"q{at:02d}" for at in PERCENT]
 _ARM = [*CELL, "arm"]
 _SPEED = [
     "lowest_loss",
@@ -149,10 +153,95 @@ def sample_losses(evidence: Evidence) -> pd.DataFrame:
     """
     keys = [*_ARM, "epoch", "minority_labels"]
     if evidence.losses.empty:
-        return pd.DataFrame(columns=[*keys, "samples", *(f"q{at:02d}" for at in PERCENT)])
+        return pd.DataFrame(columns=[*keys, "samples", *QUANTILES])
     runs = paired(primary(evidence.runs))[[*_ARM, "digest"]]
     rows = evidence.losses.merge(runs, on="digest").drop(columns="digest")
     return rows.groupby(keys, sort=False).mean().reset_index()
+
+
+def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
+    """Return how the samples' losses are spread, from `sample_losses` (Figures 1 and 5).
+
+    One row a cell, arm, epoch, group of samples and ``loss``: its ``density``. A group is a number of
+    minority labels (``"3"`` is three and more), or ``"any"``: all samples with a minority label. The
+    losses of a cell and epoch have one grid, up to the largest 99% quantile; a group whose losses
+    are all equal has no density.
+    """
+    rows = []
+    for (data, learner, epoch), cell in losses.groupby([*CELL, "epoch"], sort=False):
+        low, high = cell["q01"].min(), cell["q99"].max()
+        grid = np.linspace(max(0, low - 0.15 * (high - low)), high, points)
+        for arm, group in cell.groupby("arm", sort=False):
+            counts = group["minority_labels"].to_numpy()
+            chosen = {f"{count:g}": counts == count for count in np.unique(counts)}
+            for name, place in (chosen | {"any": counts > 0}).items():
+                some = group[place]
+                density = smoothed(some[QUANTILES].to_numpy(), some["samples"].to_numpy(), grid)
+                if density is not None:
+                    key = (data, learner, arm, epoch, name)
+                    rows += [(*key, *pair) for pair in zip(grid, density, strict=True)]
+    columns = [*_ARM, "epoch", "minority_labels", "loss", "density"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> FloatArray | None:
+    """Return the density of groups of losses, (groups, 99) quantiles of so many samples, on a grid.
+
+    A Gaussian kernel with Silverman's bandwidth, mirrored at 0, since no loss is below it.
+
+    Examples
+    --------
+    >>> grid = np.linspace(0, 4, 400)
+    >>> density = smoothed(np.linspace(1, 2, 99)[None], np.array([1000.0]), grid)
+    >>> round(float(density.sum() * grid[1]), 2), float(grid[density.argmax()].round(1))
+    (1.0, 1.5)
+    """
+    # Between two quantiles the losses are taken as evenly spread.
+    fine = np.linspace(PERCENT[0], PERCENT[-1], 4 * len(PERCENT))
+    values = np.concatenate([np.interp(fine, PERCENT, row) for row in quantiles] or [np.empty(0)])
+    weights = np.repeat(samples / max(samples.sum(), 1), len(fine)) / len(fine)
+    if not len(values) or np.ptp(values) == 0:
+        return None
+    middle = float(np.subtract(*np.quantile(values, (0.75, 0.25)))) / 1.34
+    spread = min(middle, float(values.std())) or float(values.std())
+    width = 0.9 * spread * samples.sum() ** -0.2
+    steps = (np.concatenate([grid, -grid])[:, None] - values) / width
+    heights = np.exp(-(steps**2) / 2) @ weights / (width * np.sqrt(2 * np.pi))
+    return np.asarray(heights[: len(grid)] + heights[len(grid) :])
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart over names instead of numbers: for each arm one value a category."""
+
+    title: str
+    categories: list[str]
+    values: dict[str, list[float]]
+
+
+def agreement_panels(agreement: pd.DataFrame) -> list[Panel]:
+    """Return one panel an epoch: the correlation by model, from `loss_agreement` (Figure 6)."""
+    names = ["Best epoch" if epoch == "best" else f"Epoch {epoch}" for epoch in agreement["epoch"]]
+    return _panels(agreement.assign(panel=names), "learner", "loss_correlation")
+
+
+def batch_size_panels(batch_sizes: pd.DataFrame) -> list[Panel]:
+    """Return one panel a batch size and model: Macro-AUC by dataset (Figure 8)."""
+    several = batch_sizes["learner"].nunique() > 1
+    names = [
+        f"Batch size {size:g}" + (f", {learner}" if several else "")
+        for size, learner in batch_sizes[["plan_batch_size", "learner"]].itertuples(index=False)
+    ]
+    return _panels(batch_sizes.assign(panel=names), "dataset", "macro_auc")
+
+
+def _panels(table: pd.DataFrame, category: str, value: str) -> list[Panel]:
+    found = []
+    for title, group in table.groupby("panel", sort=False):
+        wide = group.pivot_table(index=category, columns="arm", values=value)
+        arms = {arm: wide[arm].tolist() for arm in sorted(wide, key=arm_order)}
+        found.append(Panel(str(title), [str(name) for name in wide.index], arms))
+    return found
 
 
 def loss_agreement(evidence: Evidence) -> pd.DataFrame:

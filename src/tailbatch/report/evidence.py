@@ -6,13 +6,15 @@ as the lines of one file (`tailbatch.report.archive`), make the same report.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tailbatch.errors import ResultError
 from tailbatch.report.archive import ARRAY_FACTS, CURVES
 from tailbatch.report.arrays import PERCENT, array_facts
 from tailbatch.results import RecordSource, RunRecord, RunSpec
@@ -65,6 +67,8 @@ class Evidence:
         One row a dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
     correlations
         One row a run and epoch (a number, or ``"best"``): ``loss_correlation``.
+    specs
+        The runs that are there, and those that are wanted.
     """
 
     runs: pd.DataFrame
@@ -74,6 +78,7 @@ class Evidence:
     absent: pd.DataFrame = field(default_factory=pd.DataFrame)
     datasets: pd.DataFrame = field(default_factory=pd.DataFrame)
     correlations: pd.DataFrame = field(default_factory=pd.DataFrame)
+    specs: tuple[RunSpec, ...] = ()
 
 
 def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
@@ -103,12 +108,24 @@ def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
         both = named(pd.concat([evidence.runs, absent], ignore_index=True))
         runs, absent = both[both["reason"].isna()], both[both["reason"].notna()]
         evidence = replace(evidence, runs=runs.drop(columns="reason"))
-    facts = [
+    specs = {spec.digest: spec for spec in evidence.specs} | wanted
+    return replace(
+        evidence,
+        absent=absent,
+        datasets=_dataset_facts(store, specs.values() if study else ()),
+        specs=tuple(specs[digest] for digest in sorted(specs)),
+    )
+
+
+def _dataset_facts(store: RecordSource, specs: Iterable[RunSpec]) -> pd.DataFrame:
+    """Return the facts of the datasets that `specs` use, or of all where there are no specs."""
+    used = {(spec.dataset_digest, spec.preparation) for spec in specs}
+    return pd.DataFrame(
         {"dataset": printable(each.name), "preparation": name, "digest": each.digest, **values}
         for each in store.datasets().values()
         for name, values in each.facts.items()
-    ]
-    return replace(evidence, absent=absent, datasets=pd.DataFrame(facts))
+        if not used or (each.digest, name) in used
+    )
 
 
 def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Evidence:
@@ -132,24 +149,26 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
     >>> len(evidence.curves)
     1
     """
-    rows, losses, correlations = [], [], []
+    rows, losses, correlations, specs = [], [], [], []
     epochs = _Columns((*_EPOCH, *(f"validation_{name}" for name in CURVES)))
     labels = _Columns(("label", *_LABEL))
     for record in records:
         digest = record.spec.digest
-        facts = record.diagnostics.get(ARRAY_FACTS)
-        if facts is None:
-            facts = array_facts(record, arrays(record.spec)) if arrays else {}
-        notes = {"versions": json.dumps(dict(record.versions), sort_keys=True)}
-        notes |= {"volatility": facts["volatility"]} if "volatility" in facts else {}
-        rows.append(_shown(record.row()) | notes)
-        epochs.extend(digest, _epochs(record.history))
-        labels.extend(digest, _labels(record.labels))
-        losses += [{"digest": digest, **_quantiles(row)} for row in facts.get("losses", ())]
-        correlations += [
-            {"digest": digest, "epoch": epoch, "loss_correlation": value}
-            for epoch, value in facts.get("correlations", {}).items()
-        ]
+        with _naming(digest):
+            facts = record.diagnostics.get(ARRAY_FACTS)
+            if facts is None:
+                facts = array_facts(record, arrays(record.spec)) if arrays else {}
+            notes = {"versions": json.dumps(dict(record.versions), sort_keys=True)}
+            notes |= {"volatility": float(facts["volatility"])} if "volatility" in facts else {}
+            rows.append(_shown(record.row()) | notes)
+            epochs.extend(digest, _epochs(record.history))
+            labels.extend(digest, _labels(record.labels))
+            losses += [{"digest": digest, **_quantiles(row)} for row in facts.get("losses", ())]
+            correlations += [
+                {"digest": digest, "epoch": epoch, "loss_correlation": float(value)}
+                for epoch, value in facts.get("correlations", {}).items()
+            ]
+        specs.append(record.spec)
     # Without any run, the columns are still there.
     nothing = _spec_row(RunSpec(dataset="", dataset_digest=""))
     return Evidence(
@@ -158,7 +177,19 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
         labels=labels.frame(),
         losses=pd.DataFrame(losses),
         correlations=pd.DataFrame(correlations),
+        specs=tuple(specs),
     )
+
+
+@contextmanager
+def _naming(digest: str) -> Iterator[None]:
+    """Say which record it is that holds something else than a run leaves."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ResultError(
+            f"the record {digest} holds what no run leaves ({error}): remove it and run it again"
+        ) from error
 
 
 class _Columns:
@@ -202,7 +233,7 @@ def _labels(labels: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def _quantiles(row: Mapping[str, Any]) -> dict[str, float]:
     plain = {name: value for name, value in row.items() if name != "quantiles"}
     return plain | {
-        f"q{at:02d}": value for at, value in zip(PERCENT, row["quantiles"], strict=True)
+        f"q{at:02d}": float(value) for at, value in zip(PERCENT, row["quantiles"], strict=True)
     }
 
 

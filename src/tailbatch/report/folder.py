@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from tailbatch.metrics import METRICS
 from tailbatch.report import panels
 from tailbatch.report.analysis import Analysis
-from tailbatch.report.curves import MEASURES
+from tailbatch.report.curves import MEASURES, agreement_panels, batch_size_panels
 from tailbatch.report.export import csv_text, write_table, write_text
 from tailbatch.report.figures import save
+from tailbatch.report.significance import rank_charts
 from tailbatch.report.style import arm_order, looks
 from tailbatch.report.tables import CELL
 
@@ -87,6 +88,7 @@ def _long_tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
         "curves": analysis.curves,
         "labels": analysis.labels,
         "sample-losses": analysis.losses,
+        "sample-loss-density": analysis.density,
     }
 
 
@@ -108,10 +110,18 @@ def _figures(analysis: Analysis) -> Iterator[tuple[str, Figure]]:
     for name, (measure, *axes) in drawn.items():
         if measure in lines and lines[measure].notna().any():
             yield name, panels.curves_figure(lines, shown, measure, MEASURES[measure], *axes)
-    if len(analysis.labels):
+    if analysis.labels[["gain", "exposure"]].notna().any(axis=None):
         yield "labels", panels.labels_figure(_one_model(analysis.labels), shown)
-    if len(analysis.losses):
-        yield "sample-losses", panels.losses_figure(_one_cell(analysis.losses), shown)
+    if len(analysis.density):
+        yield "sample-losses", panels.density_figure(_one_cell(analysis.density), shown)
+    if len(analysis.agreement):
+        drawn_panels = agreement_panels(analysis.agreement)
+        yield "loss-correlation", panels.category_figure(drawn_panels, shown, "Pearson correlation")
+    if len(analysis.batch_sizes):
+        drawn_panels = batch_size_panels(analysis.batch_sizes)
+        yield "batch-sizes", panels.category_figure(drawn_panels, shown, "Macro-AUC")
+    if len(analysis.ranks):
+        yield "ranks", panels.ranks_figure(rank_charts(analysis.ranks), shown)
     if len(analysis.pressures):
         cell = _one_cell(analysis.pressures)
         yield "pressures", panels.pressure_figure(cell, shown, analysis.baseline)

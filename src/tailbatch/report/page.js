@@ -91,7 +91,7 @@
       node(svg, "text", { x: box.left - 8, y: at + 4, "text-anchor": "end" }, short(value));
     }
     for (const value of x.marks || across.marks)
-      node(svg, "text", { x: across.place(value), y: box.bottom + 18, "text-anchor": "middle" }, short(value));
+      node(svg, "text", { x: across.place(value), y: box.bottom + 18, "text-anchor": "middle" }, x.names ? x.names[value] : short(value));
     node(svg, "line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "grid" });
     node(svg, "text", { x: box.right, y: height - 6, "text-anchor": "end", class: "title" }, x.title);
     for (const level of levels) {
@@ -147,7 +147,7 @@
   // ---- what the charts show ------------------------------------------------------------------
 
   const AXES = { number: "epoch", steps: "batches", seconds: "seconds of training" };
-  const hidden = new Set(Object.keys(report.looks).filter((arm) => !report.looks[arm].primary));
+  const hidden = new Set(Object.keys(report.looks).filter((arm) => !report.looks[arm].shown));
   const data = byId("pick-data"), learner = byId("pick-learner");
   const cell = () => report.cells.find((each) => each.data === data.value && each.learner === learner.value);
 
@@ -187,7 +187,7 @@
       const host = byId(`chart-${kind}`), values = now[kind];
       if (!host) continue;
       const arms = values && labels ? Object.keys(values).filter((arm) => !hidden.has(arm)) : [];
-      if (!arms.length) { host.replaceChildren(); element(host, "p", "These runs keep no facts about labels.", { class: "muted" }); continue; }
+      if (!arms.length) { host.replaceChildren(); element(host, "p", kind === "gain" ? "There is no other strategy to compare with." : "These runs keep no facts about labels.", { class: "muted" }); continue; }
       const dots = arms.map((arm) => ({ look: report.looks[arm], points: values[arm].map((value, place) =>
         [labels.positives[place], value, !labels.minority[place], `${labels.names[place]}, ${arm}: ${shown(value)}`]) }));
       const neutral = kind === "gain" ? 0 : 1;
@@ -211,26 +211,46 @@
       x: { title: "selection pressure (log scale)", log: true, marks: strategies[0][1].pressure }, y: {}, lines, levels });
   }
 
-  // Boxes from the lower to the upper quartile, whiskers from 5% to 95%, a mark at the median.
+  // Densities: of the first strategy shown by number of minority labels, or of all strategies shown.
   function drawLosses(now) {
     const host = byId("chart-losses");
     if (!host) return;
-    const epoch = chosen("loss-epoch"), kept = now.losses?.[epoch] || {};
-    const arms = Object.keys(kept).filter((arm) => !hidden.has(arm));
-    byId("panel-losses").hidden = !Object.keys(now.losses || {}).length;
+    const epoch = chosen("loss-epoch"), kept = now.density?.[epoch], byArm = chosen("loss-view") === "arms";
+    byId("panel-losses").hidden = !now.density;
+    const arms = kept ? Object.keys(kept.arms).filter((arm) => !hidden.has(arm)) : [];
+    byId("key-losses").replaceChildren();
     if (!arms.length) { host.replaceChildren(); return; }
-    const rows = arms.flatMap((arm) => kept[arm]), counts = [...new Set(rows.map((row) => row[0]))];
-    const said = arms.map((arm) => arm + " " + kept[arm].map((row) => `${row[0]}: ${shown(row[3])}`).join(", ")).join("; ");
-    const { svg, across, up } = draw(host, { label: `Median loss by number of minority labels after epoch ${epoch}, ${now.learner} on ${now.data}: ${said}.`,
-      x: { title: "minority labels of a sample (3: three and more)", marks: counts, include: [counts[0] - 0.5, counts.at(-1) + 0.5] },
-      y: { include: rows.flatMap((row) => [row[1], row[5]]) } });
-    arms.forEach((arm, turn) => kept[arm].forEach(([count, q05, q25, q50, q75, q95]) => {
-      const x = across.place(count + (turn - (arms.length - 1) / 2) * (0.7 / arms.length));
-      const look = report.looks[arm], stroke = `var(--s${look.color})`;
-      node(svg, "line", { x1: x, x2: x, y1: up.place(q05), y2: up.place(q95), stroke, "stroke-width": 1.2 });
-      node(svg, "line", { x1: x, x2: x, y1: up.place(q25), y2: up.place(q75), stroke, "stroke-width": 6, "stroke-opacity": 0.45 });
-      mark(svg, look, x, up.place(q50), 4);
-    }));
+    const heights = byArm
+      ? arms.filter((arm) => kept.arms[arm].any).map((arm) => [arm, report.looks[arm], kept.arms[arm].any])
+      : report.groups.map(([text, look], count) => [text, look, kept.arms[arms[0]][count]]).filter((each) => each[2]);
+    const lines = heights.map(([, look, values]) => ({ look, points: values.map((value, place) => [kept.loss[place], value]) }));
+    const peaks = heights.map(([text, , values]) => `${text} ${shown(kept.loss[values.indexOf(Math.max(...values))])}`);
+    const what = byArm ? "samples with a minority label" : arms[0];
+    byId("title-losses").textContent = `Loss density after epoch ${epoch}, ${what}`;
+    draw(host, { label: `Density of the samples' losses after epoch ${epoch}, ${now.learner} on ${now.data}, ${what}. Most frequent loss: ${peaks.join(", ")}.`,
+      x: { title: "loss of a sample (BCE)" }, y: { include: [0] }, lines });
+    for (const [text, look] of heights) keyEntry(element(byId("key-losses"), "li"), text, look);
+  }
+
+  // Charts over names: models or datasets, one line a strategy.
+  function drawPanels() {
+    for (const host of document.querySelectorAll("[data-panel]")) {
+      const panel = report.panels[host.dataset.panel], places = panel.categories.map((_, place) => place);
+      const lines = Object.entries(panel.values).map(([arm, values]) => ({ look: report.looks[arm], points: values.map((value, place) => [place, value]) }));
+      const said = Object.entries(panel.values).map(([arm, values]) => arm + " " + values.map((value, place) => `${panel.categories[place]} ${shown(value)}`).join(", "));
+      draw(host, { label: `${panel.title}: ${said.join("; ")}.`,
+        x: { title: "", marks: places, names: panel.categories, include: [-0.4, places.length - 0.6] }, y: {}, lines });
+      const list = element(host, "ul", null, { class: "legend" });
+      for (const arm of Object.keys(panel.values)) keyEntry(element(list, "li"), arm, report.looks[arm]);
+    }
+  }
+
+  function keyEntry(label, text, look) {
+    const sample = node(label, "svg", { viewBox: "0 0 36 14", "aria-hidden": "true" });
+    const line = node(sample, "path", { d: "M1,7H35", stroke: `var(--s${look.color})`, "stroke-width": 2, fill: "none" });
+    if (look.dash.length) line.setAttribute("stroke-dasharray", look.dash.join(" "));
+    mark(sample, look, 18, 7, 4);
+    element(label, "span", text);
   }
 
   function legend() {
@@ -241,11 +261,7 @@
       const box = element(label, "input", null, { type: "checkbox" });
       box.checked = !hidden.has(arm);
       box.addEventListener("change", () => { box.checked ? hidden.delete(arm) : hidden.add(arm); redraw(); });
-      const sample = node(label, "svg", { viewBox: "0 0 36 14", "aria-hidden": "true" });
-      const line = node(sample, "path", { d: "M1,7H35", stroke: `var(--s${look.color})`, "stroke-width": 2, fill: "none" });
-      if (look.dash.length) line.setAttribute("stroke-dasharray", look.dash.join(" "));
-      mark(sample, look, 18, 7, 4);
-      element(label, "span", arm);
+      keyEntry(label, arm, look);
     }
   }
 
@@ -255,6 +271,7 @@
   }
   function redraw() {
     ranks();
+    drawPanels();
     const now = data && cell();
     if (!now) return;
     drawCurves(now);

@@ -1,6 +1,7 @@
 """The report: one self-contained HTML page, and its tables and figures as files beside it."""
 
 import hashlib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from tailbatch.files import replacing
 from tailbatch.report.analysis import Analysis, analyze
 from tailbatch.report.archive import open_records
 from tailbatch.report.evidence import read_store
+from tailbatch.report.export import write_text
 from tailbatch.report.folder import write_files
+from tailbatch.report.reproduce import named_files, study_files
 from tailbatch.report.sections import sections
 from tailbatch.report.style import PALETTE
-from tailbatch.results import RecordSource
 
 
 def write_report(
@@ -59,21 +61,19 @@ def write_report(
     out = Path(out)
     beside = out.with_name(f"{out.stem}-files")
     analysis = analyze(evidence)
+    plans = [plan for plan in records.studies() if study in (None, plan.name)]
+    plan = plans[0] if len(plans) == 1 else None
+    studies = study_files(evidence.specs, records.datasets(), plan.name if plan else "runs")
     write_files(analysis, beside)
-    heading = title or _title(records, study)
-    page = render(analysis, title=heading, store=Path(store).resolve().name, files=beside.name)
+    for name, text in studies.items():
+        write_text(text, beside / name)
+    heading = title or (plan.title or plan.name if plan else "Batch selection compared")
+    page = render(analysis, title=heading, files=beside.name, studies=studies)
     with replacing(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _title(store: RecordSource, study: str | None) -> str:
-    plans = [plan for plan in store.studies() if study in (None, plan.name)]
-    if len(plans) == 1:
-        return plans[0].title or plans[0].name
-    return "Batch selection compared"
-
-
-def render(analysis: Analysis, *, title: str, store: str, files: str) -> str:
+def render(analysis: Analysis, *, title: str, files: str, studies: Mapping[str, str]) -> str:
     """Return the page as text.
 
     Parameters
@@ -82,8 +82,10 @@ def render(analysis: Analysis, *, title: str, store: str, files: str) -> str:
         What it says.
     title
         Its heading.
-    store, files
-        Names of the store's folder and of the folder beside the page, to point the reader to them.
+    files
+        Name of the folder beside the page.
+    studies
+        The study files in it, which do the runs again.
     """
     environment = Environment(
         loader=PackageLoader("tailbatch.report", "."),
@@ -95,8 +97,9 @@ def render(analysis: Analysis, *, title: str, store: str, files: str) -> str:
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
     return environment.get_template("page.html.j2").render(
         title=title,
-        store=store,
         files=files,
+        studies=list(studies),
+        data_files=sorted({name for text in studies.values() for name in named_files(text)}),
         version=__version__,
         fingerprint=fingerprint(analysis.evidence.runs),
         palette=PALETTE,

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tailbatch.metrics import METRICS
+from tailbatch.report.curves import Panel
 from tailbatch.report.figures import plain_text
-from tailbatch.report.style import PALETTE, Look
+from tailbatch.report.style import GROUP_NAMES, GROUPS, PALETTE, Look, shown_arms
 
 _AXES = {"number": "epoch", "steps": "batch", "seconds": "second"}
 _MOST = 4  # datasets side by side, as in the paper
@@ -82,9 +83,12 @@ def curves_figure(
 
 def labels_figure(labels: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
     """Draw each label's gain and exposure against its positives, from `labels.label_facts`."""
-    figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
     titles = {"gain": "change of average precision", "exposure": "drawn / expected"}
-    for axes, (kind, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+    # One strategy alone has nothing to gain against.
+    titles = {kind: title for kind, title in titles.items() if labels[kind].notna().any()}
+    figure = Figure(figsize=(4.5 * len(titles), 3.6), dpi=150, layout="constrained")
+    grid = figure.subplots(1, len(titles), squeeze=False)[0]
+    for axes, (kind, title) in zip(grid, titles.items(), strict=True):
         for arm, rows in _arms(labels.dropna(subset=kind), looks):
             style = _style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
             axes.plot(
@@ -99,30 +103,98 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def losses_figure(losses: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
-    """Draw quantiles of sample losses by number of minority labels, one panel an epoch (Figures 1, 5).
+def density_figure(density: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
+    """Draw the densities of sample losses of one dataset and model, one column an epoch.
 
-    The losses are of one dataset and model.
+    The upper row has the first arm by number of minority labels (Figure 1); where there are several
+    arms, the lower row compares them over all samples with a minority label (Figure 5).
     """
-    epochs = sorted(losses["epoch"].unique())
-    figure = Figure(figsize=(4.2 * len(epochs), 3.4), dpi=150, layout="constrained")
-    for axes, epoch in zip(figure.subplots(1, len(epochs), squeeze=False)[0], epochs, strict=True):
-        rows = losses[losses["epoch"] == epoch]
-        arms = list(_arms(rows, looks))
-        for turn, (arm, group) in enumerate(arms):
-            group = group.sort_values("minority_labels")
-            at = group["minority_labels"] + (turn - (len(arms) - 1) / 2) * 0.7 / len(arms)
-            color = PALETTE[looks[arm].color][0]
-            axes.vlines(at, group["q05"], group["q95"], color=color, linewidth=1)
-            axes.vlines(at, group["q25"], group["q75"], color=color, linewidth=4)
-            style = _style(looks[arm], line=False)
-            axes.plot(at, group["q50"], linestyle="none", label=plain_text(arm), **style)
-        axes.set_title(f"epoch {epoch:g}", fontsize=9)
-        axes.set_xlabel("minority labels of a sample (3: three and more)")
-        axes.set_xticks(sorted(rows["minority_labels"].unique()))
+    epochs = sorted(density["epoch"].unique())
+    arms = [arm for arm, _ in _arms(density, looks)]
+    rows = 2 if len(arms) > 1 else 1
+    figure = Figure(figsize=(4.2 * len(epochs), 2.9 * rows), dpi=150, layout="constrained")
+    grid = figure.subplots(rows, len(epochs), squeeze=False)
+    for column, epoch in enumerate(epochs):
+        some = density[density["epoch"] == epoch]
+        numbers = some[(some["arm"] == arms[0]) & (some["minority_labels"] != "any")]
+        for name, line in numbers.groupby("minority_labels"):
+            style = GROUPS[int(str(name))]
+            text = GROUP_NAMES[int(str(name))]
+            grid[0][column].plot(line["loss"], line["density"], label=text, **_line(style))
+        grid[0][column].set_title(f"epoch {epoch:g}, {plain_text(arms[0])}", fontsize=9)
+        for arm, line in _arms(some[some["minority_labels"] == "any"], looks) if rows > 1 else ():
+            grid[1][column].plot(line["loss"], line["density"], label=arm, **_line(looks[arm]))
+            grid[1][column].set_title(f"epoch {epoch:g}, samples with minority labels", fontsize=9)
+    for axes in grid.ravel():
+        axes.set_xlabel("loss of a sample (BCE)")
+        axes.set_ylim(bottom=0)
         _tidy(axes)
         axes.legend(frameon=False, fontsize=8)
+    grid[0][0].set_ylabel("density", fontsize=9)
     return figure
+
+
+def _line(look: Look) -> dict[str, Any]:
+    return _style(look) | {"markevery": 8, "linewidth": 1.4}
+
+
+def category_figure(panels: list[Panel], looks: Mapping[str, Look], measure: str) -> Figure:
+    """Draw charts over names side by side, from `curves.agreement_panels` or `batch_size_panels`."""
+    width = sum(max(2.6, 0.55 * len(panel.categories) + 1) for panel in panels)
+    figure = Figure(figsize=(width, 3.2), dpi=150, layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, panel in zip(grid, panels, strict=True):
+        places = range(len(panel.categories))
+        for arm, values in panel.values.items():
+            axes.plot(places, values, label=plain_text(arm), linewidth=1.4, **_style(looks[arm]))
+        names = [plain_text(name, 16) for name in panel.categories]
+        axes.set_xticks(places, names, rotation=30, ha="right")
+        axes.set_xlim(-0.4, len(names) - 0.6)
+        axes.set_title(panel.title, fontsize=9)
+        _tidy(axes)
+    grid[0].set_ylabel(measure, fontsize=9)
+    grid[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def ranks_figure(charts: Mapping[str, Any], looks: Mapping[str, Look]) -> Figure:
+    """Draw a critical-difference diagram for each metric, from `significance.rank_charts`."""
+    arms = max(len(chart["arms"]) for chart in charts.values())
+    rows = -(-len(charts) // 2)
+    height = (0.75 + 0.17 * arms) * rows
+    figure = Figure(figsize=(9, height), dpi=150)
+    place = {"left": 0.03, "right": 0.97, "bottom": 0.02, "top": 1 - 0.3 / height, "hspace": 0.5}
+    grid = figure.subplots(rows, 2, squeeze=False, gridspec_kw=place).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, (metric, chart) in zip(grid, charts.items(), strict=False):
+        _ranks(axes, chart, looks)
+        title = f"{METRICS[metric].title} (critical difference {chart['critical']:.2f})"
+        axes.set_title(title, fontsize=9, pad=14)
+    return figure
+
+
+def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[str, Look]) -> None:
+    """Draw arms at their mean ranks, and bars over those that no test tells apart."""
+    count = max(2, len(chart["arms"]))
+    depth = len(chart["groups"]) + len(chart["arms"]) + 1
+    axes.set_xlim(0.8, count + 0.2)
+    axes.set_ylim(depth, -0.5)
+    axes.plot([1, count], [0, 0], color="0.2", linewidth=1)
+    for rank in range(1, count + 1):
+        axes.plot([rank, rank], [-0.3, 0], color="0.2", linewidth=1)
+        axes.text(rank, -0.5, str(rank), ha="center", va="bottom", fontsize=8)
+    for turn, (low, high) in enumerate(chart["groups"], start=1):
+        ends = [low - 0.02 * count, high + 0.02 * count]
+        axes.plot(ends, [turn * 0.8] * 2, color="0.2", linewidth=3, solid_capstyle="round")
+    for turn, (arm, rank) in enumerate(chart["arms"], start=1):
+        y = len(chart["groups"]) * 0.8 + turn
+        style = _style(looks[arm], line=False)
+        axes.plot([rank, rank], [0, y], color=style["color"], linewidth=1)
+        axes.plot([rank], [0], linestyle="none", **style)
+        left = rank <= (count + 1) / 2
+        text = f" {plain_text(arm)}  {rank:.2f} "
+        axes.text(rank, y, text, ha="left" if left else "right", va="center", fontsize=8)
 
 
 def pressure_figure(pressures: pd.DataFrame, looks: Mapping[str, Look], baseline: str) -> Figure:
@@ -158,10 +230,10 @@ def pressure_figure(pressures: pd.DataFrame, looks: Mapping[str, Look], baseline
 
 
 def _arms(table: pd.DataFrame, looks: Mapping[str, Look]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the primary arms and their rows, in the order of the looks."""
+    """Yield the arms to show and their rows, in the order of the looks."""
     groups = {str(arm): rows for arm, rows in table.groupby("arm", sort=False)}
-    for arm in looks:
-        if arm in groups and " " not in arm:
+    for arm in shown_arms(looks):
+        if arm in groups:
             yield arm, groups[arm]
 
 

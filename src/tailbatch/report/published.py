@@ -6,11 +6,15 @@ from importlib import resources
 import pandas as pd
 
 from tailbatch.data.catalog import catalog
+from tailbatch.metrics import METRICS
 from tailbatch.report.tables import gain_sign
+from tailbatch.stats import wilcoxon
 
 #: Which strategies the paper compares: Table 2, then Table 4.
 _PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
 _ROUNDING = 0.00501  # half a unit of the last printed digit
+_P_ROUNDING = 0.0006  # what rounding the means and the p-value can explain
+_LEVEL = 0.05
 _FACTS = {
     "n_samples": "n",
     "n_features": "d",
@@ -120,6 +124,47 @@ def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFra
             rows.append((*cells, value, ours[fact], agrees, note))
     columns = ["dataset", "preparation", "fact", "printed", "measured", "agrees", "note"]
     return pd.DataFrame(rows, columns=columns).astype({"printed": float, "measured": float})
+
+
+def printed_tests() -> pd.DataFrame:
+    """Return the paper's Table 3, and beside each p-value what its own Table 2 gives.
+
+    ``table_p`` is the exact signed-rank test over the printed means; ``follows`` says whether the
+    printed p-value is that one.
+
+    Examples
+    --------
+    >>> tests = printed_tests()
+    >>> len(tests), int(tests["follows"].sum())
+    (30, 20)
+    """
+    tests = printed("wilcoxon")
+    means = printed("results").pivot_table(
+        index=["model", "metric", "dataset"], columns="strategy", values="value"
+    )
+    pairs = [means.loc[key] for key in zip(tests["model"], tests["metric"], strict=True)]
+    table_p = pd.Series([wilcoxon(pair["adaptive"], pair["random"]).p_value for pair in pairs])
+    return tests.assign(table_p=table_p, follows=(table_p - tests["p_value"]).abs() <= _P_ROUNDING)
+
+
+def printed_p_note(tests: pd.DataFrame) -> str:
+    """Return, from `printed_tests`, which printed p-values do not follow from the printed table.
+
+    Examples
+    --------
+    >>> printed_p_note(printed_tests()).partition(":")[0]
+    "Of the paper's 30 printed p-values, 10 do not follow from its own table of results"
+    """
+    off = tests[~tests["follows"]]
+    named = [
+        f"{row.model} {METRICS[row.metric].title} {row.p_value:.4f} (its table gives {row.table_p:.4f})"
+        for row in off.itertuples()
+    ]
+    turned = off[(off["table_p"] < _LEVEL) != (off["outcome"] != "tie")]
+    verdicts = [f"{row.model} {METRICS[row.metric].title}" for row in turned.itertuples()]
+    text = f"Of the paper's {len(tests)} printed p-values, {len(off)} do not follow from its own "
+    text += f"table of results: {'; '.join(named)}."
+    return text + (f" The verdict changes for {' and '.join(verdicts)}." if verdicts else "")
 
 
 def printed(name: str) -> pd.DataFrame:

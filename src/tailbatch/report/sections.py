@@ -6,8 +6,10 @@ import pandas as pd
 
 from tailbatch.metrics import METRICS
 from tailbatch.report.analysis import Analysis
-from tailbatch.report.charts import chart_data
+from tailbatch.report.charts import category_chart, chart_data
+from tailbatch.report.curves import agreement_panels, batch_size_panels
 from tailbatch.report.fairness import what_ran
+from tailbatch.report.published import printed_p_note, printed_tests
 from tailbatch.report.significance import rank_charts
 from tailbatch.report.style import arm_order
 from tailbatch.report.tables import CELL, PAPER_METRICS, baseline_arm, overall, results, sentences
@@ -29,15 +31,15 @@ def sections(analysis: Analysis) -> dict[str, Any]:
         "fairness": view(analysis.fairness, "What must agree between compared runs"),
         "results": result_grids(analysis.results, analysis.metrics, evidence.absent, ids),
         "tests": _tests(analysis.wilcoxon),
+        "printed_note": _printed_note(analysis.wilcoxon),
         "ranks": [(name, METRICS[name].title) for name in charts["ranks"]],
         "ranks_table": view(_titled(analysis.ranks), "Mean ranks over datasets and models"),
         "tuned": tuned,
         "published": _published(analysis.published),
         "explore": _explore(analysis, charts),
         "baseline": analysis.baseline,
-        "plain_sections": _plain_sections(analysis),
+        "plain_sections": _plain_sections(analysis, charts["panels"]),
         "traces": entries + tuned_entries,
-        "example": entries[0]["runs"][0]["digest"] if entries else "<name>",
         "charts": charts,
     }
     return shown | {"contents": _contents(shown)}
@@ -93,8 +95,14 @@ def _tests(table: pd.DataFrame) -> View | None:
         "p_holm": "p (Holm)",
         "printed_outcome": "Printed outcome",
         "printed_p": "Printed p",
+        "table_p": "p of the printed means",
     }
     return view(_titled(table), caption, titles)
+
+
+def _printed_note(table: pd.DataFrame) -> str:
+    """Return what is odd about the paper's p-values, where some of them are shown."""
+    return printed_p_note(printed_tests()) if table["printed_p"].notna().any() else ""
 
 
 def _tuned(analysis: Analysis) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -161,9 +169,21 @@ def _charts(analysis: Analysis) -> dict[str, Any]:
         convergence=analysis.convergence,
         labels=analysis.labels,
         pressures=analysis.pressures,
-        losses=analysis.losses,
+        density=analysis.density,
     )
-    return drawn | {"ranks": rank_charts(analysis.ranks)}
+    panels = {
+        "agreement": agreement_panels(analysis.agreement),
+        "batch-size": batch_size_panels(analysis.batch_sizes),
+    }
+    return drawn | {
+        "ranks": rank_charts(analysis.ranks),
+        "panels": {
+            f"{place}-{turn}": category_chart(panel)
+            for place, some in panels.items()
+            for turn, panel in enumerate(some)
+            if len(panel.categories) > 1
+        },
+    }
 
 
 def _explore(analysis: Analysis, charts: dict[str, Any]) -> dict[str, Any] | None:
@@ -176,14 +196,14 @@ def _explore(analysis: Analysis, charts: dict[str, Any]) -> dict[str, Any] | Non
         "learners": sorted({cell["learner"] for cell in cells}),
         "measures": [(str(at), each["title"]) for at, each in enumerate(charts["measures"])],
         "labels": len(analysis.labels) > 0,
-        "epochs": [(f"{epoch:g}",) * 2 for epoch in sorted(analysis.losses["epoch"].unique())],
+        "epochs": [(f"{epoch:g}",) * 2 for epoch in sorted(analysis.density["epoch"].unique())],
         "pressures": [*pressures, ("training_bce", "Training loss")]
         if len(analysis.pressures)
         else [],
     }
 
 
-def _plain_sections(analysis: Analysis) -> list[dict[str, Any]]:
+def _plain_sections(analysis: Analysis, panels: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the sections that are a sentence and a table, as far as there is data for them."""
     batch_sizes = analysis.batch_sizes.rename(columns={"plan_batch_size": "batch_size"})
     everything = [
@@ -194,7 +214,7 @@ def _plain_sections(analysis: Analysis) -> list[dict[str, Any]]:
             "Average precision of single labels against the baseline. A label is a minority label "
             "where its imbalance ratio is above the mean of the dataset.",
             view(
-                analysis.minority,
+                analysis.minority if analysis.minority["gain"].notna().any() else pd.DataFrame(),
                 "Mean change of average precision, share of labels that improve, and exposure",
                 {
                     "arm": "Strategy",
@@ -210,13 +230,15 @@ def _plain_sections(analysis: Analysis) -> list[dict[str, Any]]:
             "agreement",
             "Two losses",
             "Model loss and BCE",
-            "Pearson's correlation, over the training samples, of the BCE and the model's own loss.",
+            "Pearson's correlation, over the training samples, of each sample's BCE and its share of "
+            "the model's own loss, after the named epochs.",
             view(
                 analysis.agreement,
                 "Correlation of the two losses, mean over runs",
                 {
                     "learner": "Model",
                     "arm": "Strategy",
+                    "epoch": "Epoch",
                     "runs": "Runs",
                     "loss_correlation": "Correlation",
                 },
@@ -227,7 +249,17 @@ def _plain_sections(analysis: Analysis) -> list[dict[str, Any]]:
             "Batch size",
             "Batch size",
             "Macro-AUC on test rows, all else being equal.",
-            view(batch_sizes, "Macro-AUC by batch size"),
+            view(
+                batch_sizes,
+                "Macro-AUC by batch size",
+                {
+                    "dataset": "Dataset",
+                    "learner": "Model",
+                    "arm": "Strategy",
+                    "batch_size": "Batch size",
+                    "macro_auc": "Macro-AUC",
+                },
+            ),
         ),
         _section(
             "datasets",
@@ -238,6 +270,10 @@ def _plain_sections(analysis: Analysis) -> list[dict[str, Any]]:
         ),
         _missing(analysis.evidence.absent),
     ]
+    for section in everything:
+        drawn = {place: panel["title"] for place, panel in panels.items()}
+        prefix = f"{section['id']}-"
+        section["panels"] = [each for each in drawn.items() if each[0].startswith(prefix)]
     return [section for section in everything if section["table"].rows]
 
 

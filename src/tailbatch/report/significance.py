@@ -15,11 +15,13 @@ def wilcoxon_by_model(
 ) -> pd.DataFrame:
     """Return one row a model, arm and metric: the signed-rank test over its datasets (Table 3).
 
-    `comparisons` are ours, from `tables.comparisons`; `printed` are the paper's tests.
+    `comparisons` are ours, from `tables.comparisons`; `printed` are the paper's tests, from
+    `published.printed_tests`.
 
     ``outcome`` is win or loss where ``p`` is below `level`, else tie; ``effect`` is the rank-biserial
     correlation, positive where the arm is better; ``p_holm`` is corrected over the metrics of a model.
-    Where the paper prints a test of the adaptive strategy, its outcome and p-value stand beside.
+    Where the paper prints a test of the adaptive strategy, its outcome and p-value stand beside, and
+    ``table_p``, the p-value that follows from its printed means.
     """
     rows = []
     keys = ["learner", "arm", "metric"]
@@ -34,7 +36,7 @@ def wilcoxon_by_model(
     table["p_holm"] = table.groupby(["learner", "arm"])["p"].transform(adjusted)
     theirs = printed.assign(learner=printed["model"].str.casefold(), arm="adaptive")
     theirs = theirs.rename(columns={"outcome": "printed_outcome", "p_value": "printed_p"})
-    return table.merge(theirs.drop(columns="model"), on=keys, how="left")
+    return table.merge(theirs.drop(columns=["model", "follows"]), on=keys, how="left")
 
 
 def mean_ranks(results: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

@@ -35,6 +35,11 @@ _MARKERS = "os^DvPXh"
 _KEPT = {"adaptive": 1, "hard": 2, "chain": 3, "minority": 4, "balanced": 5, "uniform": 6}
 
 
+#: Looks and names of the samples with no, one, two, and three or more minority labels.
+GROUPS = tuple(Look(color, _DASHES[color], _MARKERS[color]) for color in (0, 5, 2, 4))
+GROUP_NAMES = ("no minority label", "1 minority label", "2 minority labels", "3 and more")
+
+
 def looks(arms: Iterable[str], baseline: str) -> dict[str, Look]:
     """Return a look for each arm, in order; the baseline is the gray, dashed one.
 
@@ -50,6 +55,19 @@ def looks(arms: Iterable[str], baseline: str) -> dict[str, Look]:
     others = [arm for arm in ordered if arm not in places]
     places |= {arm: free[turn % len(free)] for turn, arm in enumerate(others)}
     return {arm: Look(places[arm], _DASHES[places[arm]], _MARKERS[places[arm]]) for arm in ordered}
+
+
+def shown_arms(arms: Iterable[str]) -> list[str]:
+    """Return the arms that figures show: one a strategy, or all where there is one strategy only.
+
+    Examples
+    --------
+    >>> shown_arms(["random", "adaptive", "adaptive 64"]), shown_arms(["adaptive", "adaptive 64"])
+    (['random', 'adaptive'], ['adaptive', 'adaptive 64'])
+    """
+    ordered = sorted(set(arms), key=arm_order)
+    primary = [arm for arm in ordered if " " not in arm]
+    return primary if len(primary) > 1 else ordered
 
 
 def arm_order(arm: str) -> tuple[int, str, float, str]:

@@ -1,0 +1,165 @@
+"""Study files that do the runs of a report again: the way from any number back to a command."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from tailbatch.data.catalog import catalog
+from tailbatch.results import DatasetFacts, RunSpec
+
+Row: TypeAlias = tuple[str, ...]
+_Facts: TypeAlias = Mapping[tuple[str, str], DatasetFacts]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_CONTROL = re.compile(r"[\x7f-\x9f]")
+
+
+def study_files(
+    specs: Iterable[RunSpec], datasets: Mapping[str, DatasetFacts], name: str
+) -> dict[str, str]:
+    r"""Return study files by name whose runs are exactly `specs`: one where they are a grid.
+
+    Datasets that come from files are named without their folder.
+
+    Examples
+    --------
+    >>> specs = [RunSpec(dataset="debtags", dataset_digest="ab12", fold=fold) for fold in (0, 1)]
+    >>> print("\n".join(study_files(specs, {}, "mine")["mine.toml"].splitlines()[:9]))
+    name = "mine"
+    n_folds = 5
+    datasets = ["debtags"]
+    preparations = ["full"]
+    models = [{name = "mlp"}]
+    batch_sizes = [128]
+    folds = [0, 1]
+    strategies = [{name = "adaptive", selection_loss = "bce", selection_pressures = [16.0], seeds = [0]}]
+    <BLANKLINE>
+    """
+    facts = {(each.name, each.digest): each for each in datasets.values()}
+    found = [
+        (json.loads(plan), rest)
+        for plans, *rest in grids([_row(spec) for spec in specs])
+        for plan in plans
+    ]
+    names = [name] if len(found) == 1 else [f"{name}-{turn + 1}" for turn in range(len(found))]
+    return {
+        f"{each}.toml": _study(each, plan, rest, facts)
+        for each, (plan, rest) in zip(names, found, strict=True)
+    }
+
+
+def named_files(study: str) -> list[str]:
+    """Return the data files that a study file names.
+
+    Examples
+    --------
+    >>> named_files('datasets = ["scene", {name = "mine", path = "mine.arff"}]')
+    ['mine.arff']
+    """
+    entries = tomllib.loads(study)["datasets"]
+    return [entry["path"] for entry in entries if isinstance(entry, dict)]
+
+
+def grids(rows: Sequence[Row]) -> list[list[list[str]]]:
+    """Split rows into grids: each gives the values of every column, and stands for all their rows.
+
+    Values of the first column that have the same rest belong together.
+
+    Examples
+    --------
+    >>> grids([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "x")])
+    [[['a', 'b'], ['x', 'y']], [['c'], ['x']]]
+    """
+    if not rows or not rows[0]:
+        return [[]] if rows else []
+    rests: dict[str, dict[Row, None]] = {}
+    for first, *rest in rows:
+        rests.setdefault(first, {})[tuple(rest)] = None
+    alike: dict[frozenset[Row], list[str]] = {}
+    for first, some in rests.items():
+        alike.setdefault(frozenset(some), []).append(first)
+    return [[values, *rest] for values in alike.values() for rest in grids(list(rests[values[0]]))]
+
+
+def _row(spec: RunSpec) -> Row:
+    """Return a run's place in a study: its plan, then one text for each list of a study file."""
+    plan = spec.to_dict()["plan"]
+    size, loss = plan.pop("batch_size"), plan.pop("selection_loss")
+    choice = (spec.strategy, spec.strategy_options, loss, spec.selection_pressure, spec.seed)
+    parts = (
+        {"n_folds": spec.n_folds, "plan": plan},
+        (spec.dataset, spec.dataset_digest),
+        spec.preparation,
+        {"name": spec.model, **spec.hyperparameters},
+        size,
+        spec.fold,
+        choice,
+    )
+    return tuple(json.dumps(part) for part in parts)
+
+
+def _study(name: str, plan: dict[str, Any], lists: list[list[str]], facts: _Facts) -> str:
+    sources, preparations, models, sizes, folds, choices = (
+        [json.loads(text) for text in texts] for texts in lists
+    )
+    values = {
+        "name": name,
+        "n_folds": plan["n_folds"],
+        "datasets": [_dataset(source, facts) for source in sources],
+        "preparations": preparations,
+        "models": models,
+        "batch_sizes": sorted(sizes),
+        "folds": sorted(folds),
+        "strategies": list(_strategies(choices)),
+    }
+    lines = [*_assigned(values), "", "[plan]", *_assigned(plan["plan"])]
+    return "\n".join(lines) + "\n"
+
+
+def _dataset(source: list[str], facts: _Facts) -> Any:
+    """Return a study's entry for a dataset: its name, or its file and where the labels are."""
+    name, digest = source
+    known = facts.get((name, digest))
+    if name in catalog() or known is None:
+        return name
+    labels = known.labels
+    if isinstance(labels, str) and labels.casefold().endswith(".xml"):
+        labels = PurePath(labels).name
+    entry = {"name": name, "path": PurePath(known.path).name, "labels": labels}
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _strategies(choices: list[list[Any]]) -> Iterable[dict[str, Any]]:
+    """Yield a study's entries for strategies, as few as say which pressures had which seeds."""
+    rows = [tuple(json.dumps(part) for part in (choice[:3], *choice[3:])) for choice in choices]
+    for kinds, pressures, seeds in grids(rows):
+        for strategy, options, loss in map(json.loads, kinds):
+            entry = {"name": strategy, **options, "selection_loss": loss}
+            tried = [json.loads(pressure) for pressure in pressures]
+            if tried != [None]:
+                entry["selection_pressures"] = [
+                    f"{each[0]}:{each[1]}" if isinstance(each, list) else each for each in tried
+                ]
+            yield entry | {"seeds": sorted(json.loads(seed) for seed in seeds)}
+
+
+def _assigned(values: Mapping[str, Any]) -> list[str]:
+    """Return TOML lines; a value that is missing has none, since TOML has no word for it."""
+    return [f"{_name(key)} = {_value(each)}" for key, each in values.items() if each is not None]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(_assigned(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    # JSON writes numbers and text as TOML reads them, but for a few control characters.
+    text = json.dumps(value, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _name(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _value(key)
