@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selection.reference import adaptive_law, rank_law
-from tailbatch.selection import Constant, Geometric, QuantizationLaw, RankLaw
+from tailbatch.selection import AdaptiveSelector, Constant, Geometric, QuantizationLaw, RankLaw
 from tailbatch.selection.drawing import (
     BatchStreams,
     StaticLaw,
@@ -90,6 +90,23 @@ class TestEveryLaw:
         one.reset(np.append(np.zeros(999), 1.0))
         batch = draw_batch(one, 40, 1e300, BatchStreams(0).at(0, 0))
         assert len(set(batch.tolist())) == 40
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.floats(0, 100)), min_size=1, max_size=30),
+    st.floats(1, 1e4),
+)
+def test_a_higher_weighted_loss_is_never_less_likely(pairs, pressure):
+    weights, losses = map(np.array, zip(*pairs, strict=True))
+    p = AdaptiveSelector(
+        weights, batch_size=1, selection_pressure=pressure, seed=0, initial_losses=losses
+    ).probabilities()
+    assert (p > 0).all()
+    assert p.sum() == pytest.approx(1)
+    weighted = weights * losses
+    assert (np.diff(p[np.argsort(weighted, kind="stable")]) >= -1e-15).all()
+    for value in np.unique(weighted):
+        assert np.ptp(p[weighted == value]) == pytest.approx(0)
 
 
 @given(
