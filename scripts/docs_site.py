@@ -133,8 +133,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _linked(match: re.Match[str]) -> str:
-    name = match[1].removeprefix("tailbatch.").rpartition(".")[2]
-    place = PUBLIC.get(name)
-    if place is None or not f"tailbatch.{match[1]}".endswith(f".{name}"):
+    owner, _, name = match[1].rpartition(".")
+    if owner in PUBLIC:  # a member, such as Selector.observe
+        place = f"{PUBLIC[owner]}.{name}"
+    elif name in PUBLIC and (owner or not name.isalpha() or not name.islower()):
+        place = PUBLIC[name]
+    else:  # a plain word such as `evaluate` may as well be a command
         return match[0]
     return f'<autoref identifier="{place}" optional>{match[0]}</autoref>'

@@ -37,7 +37,8 @@ def run_tutorial(folder: Path) -> dict[str, str]:
         if language == "python":
             subprocess.run([sys.executable, "-c", text], cwd=folder, check=True, env=variables)
             continue
-        for line in re.findall(r"^\$ (.*)", text, re.MULTILINE):
+        # A command may go on in the next line, after a backslash.
+        for line in re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE):
             arguments = [str(program), *shlex.split(line)[1:]]
             done = subprocess.run(
                 arguments, cwd=folder, check=True, env=variables, capture_output=True, text=True
@@ -49,8 +50,7 @@ def run_tutorial(folder: Path) -> dict[str, str]:
 def terminal(line: str, output: str) -> str:
     """Return a picture of a command and its output as SVG that loads no font from the network."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    shown = line if len(line) < COLUMNS else re.sub(r" (--folds|--store)", r" \\\n    \1", line)
-    console.print(Text(f"$ {shown}", style="bold"))
+    console.print(Text(f"$ {line}", style="bold"))
     console.print(Text.from_ansi(output.rstrip()))
     svg = console.export_svg(title="", theme=MONOKAI, unique_id="terminal")
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

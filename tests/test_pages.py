@@ -39,7 +39,9 @@ def blocks(page):
     """Yield the language, the text and the line of each fenced block."""
     text = page.read_text()
     for match in BLOCK.finditer(text):
-        yield match[1], match[2], text[: match.start()].count("\n") + 1
+        line = text[: match.start()].count("\n") + 1
+        joined = match[2].replace("\\\n", " ") if match[1] in ("console", "bash") else match[2]
+        yield match[1], joined, line
 
 
 @pytest.fixture
