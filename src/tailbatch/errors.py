@@ -1,11 +1,40 @@
 """The exceptions of the package, and the one door to optional packages."""
 
+import re
 from importlib import import_module
 from types import ModuleType
 
+_BREAK = re.compile(r"\s*[\r\n\t]\s*")
+
 
 class TailbatchError(Exception):
-    """Anything this package refuses, with a message that names the way out."""
+    r"""Anything this package refuses, with a message that names the way out.
+
+    A message is one line and cannot steer a terminal, whatever the file it quotes holds.
+
+    Examples
+    --------
+    >>> str(TailbatchError("the label 'a\x1b[2J' is\n  unknown"))
+    "the label 'a\\x1b[2J' is unknown"
+    """
+
+    def __str__(self) -> str:
+        return printable(_BREAK.sub(" ", super().__str__()))
+
+
+def printable(text: str) -> str:
+    r"""Return text that cannot steer a terminal: control characters are shown as escapes.
+
+    Examples
+    --------
+    >>> printable("red\x1b[31m")
+    'red\\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 class DataError(TailbatchError, ValueError):

@@ -2,20 +2,9 @@
 
 import math
 
+from tailbatch.errors import printable as printable
+
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-
-
-def printable(text: str) -> str:
-    r"""Return text that cannot steer the terminal: control characters are shown as escapes.
-
-    Examples
-    --------
-    >>> printable("red\x1b[31m")
-    'red\\x1b[31m'
-    """
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
 
 
 def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
