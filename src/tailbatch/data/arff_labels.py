@@ -124,6 +124,8 @@ def _xml_labels(path: Path) -> list[str]:
             f"{path} uses XML entities ({type(error).__name__}), which label files never need; "
             "write the label names out"
         ) from None
+    except (LookupError, ValueError) as error:  # an encoding that is unknown, or not supported
+        raise DataError(f"{path} is no readable XML ({error}); save it as UTF-8") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     labels = [element for element in root.iter() if element.tag.rpartition("}")[2] == "label"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
 MAX_DENSE_LABELS = 1000
 
 _CELLS_PER_BLOCK = 1 << 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -88,6 +90,8 @@ class MultiLabelDataset:
                 raise DataError(f"{matrix.shape[1]:,} {what} columns have {len(names):,} names")
             if (repeated := first_repeated(names)) is not None:
                 raise DataError(f"the {what} name {repeated!r} occurs twice; names must be unique")
+            _refuse_half_characters(what, names)
+        _refuse_half_characters("dataset", (self.name,))
 
     def __repr__(self) -> str:
         return (
@@ -218,7 +222,7 @@ class MultiLabelDataset:
         whole = hashlib.blake2b(digest_size=16)
         for names in (self.feature_names, self.label_names):
             for text in names:
-                encoded = text.encode(errors="surrogatepass")
+                encoded = text.encode()
                 whole.update(len(encoded).to_bytes(8, "little") + encoded)
         for matrix in (self.X, self.Y):
             whole.update(_matrix_digest(matrix))
@@ -269,6 +273,13 @@ def _names(given: Sequence[str] | None, what: str, count: int) -> tuple[str, ...
     if given is None:
         return tuple(f"{what}_{column}" for column in range(count))
     return tuple(str(name) for name in given)
+
+
+def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
+    """Refuse what no file could hold: half of a character, as escapes in a file can spell it."""
+    if _SURROGATE.search("".join(names)):
+        wrong = next(filter(_SURROGATE.search, names))
+        raise DataError(f"the {what} name {wrong!r} holds half a character; rename it")
 
 
 def _canonical(matrix: Any, dtype: Any) -> csr_array:

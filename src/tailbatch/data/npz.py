@@ -1,6 +1,8 @@
 """Datasets in NumPy's npz files: compact, written deterministically, read without pickle."""
 
+import zlib
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -12,6 +14,12 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.text import MAX_BYTES, MAX_COLUMNS, stem
 from tailbatch.errors import DataError
 from tailbatch.files import replacing
+
+#: What broken archives and headers raise; encryption is a RuntimeError, odd headers the last three.
+_UNREADABLE = (
+    BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, TokenError, SyntaxError,
+    TypeError,
+)  # fmt: skip
 
 
 def save_npz(dataset: MultiLabelDataset, path: str | Path) -> None:
@@ -83,7 +91,7 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
                 entry.filename.removesuffix(".npy"): _array(archive, entry.filename)
                 for entry in archive.infolist()
             }
-    except (BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         raise DataError(
             f"{path} is no readable npz file ({error}); copy or write it again"
         ) from None
@@ -100,7 +108,11 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
 
 
 def _names(arrays: dict[str, NDArray[Any]], key: str) -> list[str] | None:
-    return [str(name) for name in arrays[key]] if key in arrays else None
+    if key not in arrays:
+        return None
+    if arrays[key].ndim != 1:
+        raise DataError(f"{key} must be a list of names, got shape {arrays[key].shape}")
+    return [str(name) for name in arrays[key]]
 
 
 def _array(archive: ZipFile, entry: str) -> NDArray[Any]:
