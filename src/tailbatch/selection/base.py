@@ -328,21 +328,17 @@ class Selector(ABC):
             If the state is of another version, strategy, n, batch size or seed; nothing is changed
             then.
         """
-        for key, own in self._identity().items():
-            saved = state.get(key)
-            if (saved if isinstance(own, str) or saved is None else int(as_array(saved))) != own:
-                raise SelectionError(
-                    f"the saved state has {key}={saved!r}, this selector {key}={own!r}: "
-                    "make the selector as it was when the state was saved"
-                )
-        counts = {key: state_integer(state, key) for key in ("epoch", "number", "lag", "dropped")}
-        under_way = bool(state_integer(state, "under_way"))
-        times_drawn = state_array(state, "times_drawn", np.int32, self.n_samples)
-        pending = _pending_batches(state, counts["epoch"])
+        self._check_identity(state)
+        counts = {key: state_integer(state, key) for key in ("epoch", "lag", "dropped")}
+        number = state_integer(state, "number", most=len(self))
+        under_way = bool(state_integer(state, "under_way", most=1))
+        most = int(np.iinfo(np.int32).max)
+        times_drawn = state_array(state, "times_drawn", np.int32, self.n_samples, most=most)
+        pending = _pending_batches(state, counts["epoch"], self.n_samples)
         commit = self._own_loader(state)
 
         commit()
-        self._epoch, self._number = counts["epoch"], counts["number"]
+        self._epoch, self._number = counts["epoch"], number
         self._lag, self._dropped = counts["lag"], counts["dropped"]
         self._under_way = self._resuming = under_way
         self._times_drawn[:] = times_drawn
@@ -362,6 +358,20 @@ class Selector(ABC):
             # A loader has read to the end of the epoch; its last batches are still to be trained on.
             return self._pending[0].epoch, len(self), True
         return self._epoch, self._number, self._under_way
+
+    def _check_identity(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of another selector."""
+        if not isinstance(state, Mapping):
+            raise SelectionError(f"a saved state is a mapping, got a {type(state).__name__}")
+        for key, own in self._identity().items():
+            saved = state.get(key)
+            if saved is not None and not isinstance(saved, str):
+                saved = state_integer(state, key)
+            if saved != own:
+                raise SelectionError(
+                    f"the saved state has {key}={saved!r}, this selector {key}={own!r}: "
+                    "make the selector as it was when the state was saved"
+                )
 
     def _identity(self) -> dict[str, int | str]:
         return {
@@ -413,12 +423,17 @@ class Selector(ABC):
         return lambda: None
 
 
-def _pending_batches(state: Mapping[str, Any], epoch: int) -> list[Batch]:
+def _pending_batches(state: Mapping[str, Any], epoch: int, n_samples: int) -> list[Batch]:
     """Read the pending batches of a saved state."""
-    sizes = state_array(state, "pending_sizes", np.int64)
+    sizes = state_array(state, "pending_sizes", np.int64, most=n_samples)
     total = int(sizes.sum())
     cuts = np.cumsum(sizes)[:-1]
-    index = np.split(state_array(state, "pending", np.int64, total), cuts)[: len(sizes)]
+    samples = state_array(state, "pending", np.int64, total, most=n_samples - 1)
+    index = np.split(samples, cuts)[: len(sizes)]
+    if any(len(np.unique(each)) < max(len(each), 1) for each in index):
+        raise SelectionError(
+            "the saved state has a pending batch that is empty or repeats a sample"
+        )
     weights = state_array(state, "pending_weights", np.float64)
     if not len(weights):
         return [Batch(each, None, epoch) for each in index]

@@ -15,6 +15,9 @@ from tailbatch.errors import SelectionError
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
+#: Counters of a saved state end here: beyond, adding to them would leave 64 bits.
+MOST = 2**62
+
 
 def as_array(values: object) -> npt.NDArray[Any]:
     """Return an array of anything array-like: arrays, lists, frames, torch tensors on any device."""
@@ -98,25 +101,57 @@ def check_finite(values: FloatArray, index: IntArray, *, what: str) -> None:
     )
 
 
-def state_integer(state: Mapping[str, Any], key: str) -> int:
-    """Return an integer of a saved state, also when an adapter wrapped it in a tensor."""
-    return int(as_array(_entry(state, key)))
+def state_integer(state: Mapping[str, Any], key: str, *, most: int = MOST) -> int:
+    """Return an integer from 0 of a saved state, also when an adapter wrapped it in a tensor."""
+    array = _entry(state, key)
+    if array.ndim or array.dtype.kind not in "biuO" or not _is_within(array, most):
+        raise SelectionError(
+            f"the saved state has {key}={_shown(array)}, expected a whole number from 0"
+            f"{'' if most == MOST else f' to {most}'}: it is not a state of this selector"
+        )
+    return int(array)
 
 
 def state_array(
-    state: Mapping[str, Any], key: str, dtype: npt.DTypeLike, length: int | None = None
+    state: Mapping[str, Any],
+    key: str,
+    dtype: npt.DTypeLike,
+    length: int | None = None,
+    *,
+    most: float = MOST,
 ) -> npt.NDArray[Any]:
-    """Return a fresh copy of an array of a saved state, checked for its length."""
-    array = np.array(as_array(_entry(state, key)), dtype=dtype)
+    """Return a fresh copy of an array of a saved state: its length and range (from 0) are checked."""
+    array = _entry(state, key)
     if array.ndim != 1 or length not in (None, len(array)):
         raise SelectionError(
             f"the saved state's {key!r} has shape {array.shape}, expected ({length},): "
             "it is not a state of this selector"
         )
-    return array
+    kinds = "biuf" if np.dtype(dtype).kind == "f" or not array.size else "biu"
+    if array.dtype.kind not in kinds or not _is_within(array, most):
+        raise SelectionError(
+            f"the saved state's {key!r} holds {_shown(array)}, expected numbers from 0 to {most}: "
+            "it is not a state of this selector"
+        )
+    return np.array(array, dtype=dtype)
 
 
-def _entry(state: Mapping[str, Any], key: str) -> Any:
+def _entry(state: Mapping[str, Any], key: str) -> npt.NDArray[Any]:
     if key not in state:
         raise SelectionError(f"the saved state lacks {key!r}: it is not a state of this selector")
-    return state[key]
+    try:
+        return as_array(state[key])
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, sparse tensors
+        raise SelectionError(f"the saved state's {key!r} is no array: {error}") from None
+
+
+def _is_within(array: npt.NDArray[Any], most: float) -> bool:
+    """Tell whether all values are numbers from 0 to `most`; NaN is none."""
+    try:
+        return bool(((array >= 0) & (array <= most)).all())
+    except TypeError:  # objects without an order
+        return False
+
+
+def _shown(array: npt.NDArray[Any]) -> str:
+    return repr(array.tolist())[:40]

@@ -269,11 +269,12 @@ class LossDrivenSelector(LawSelector):
         return {"scores": self._law.scores.copy(), "cap": np.array([self._law.cap]), **held}
 
     def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        scores = state_array(state, "scores", np.float64, self.n_samples)
-        cap = state_array(state, "cap", np.float64, 1)
+        # Infinite is the score of a sample that has no loss yet.
+        scores = state_array(state, "scores", np.float64, self.n_samples, most=np.inf)
+        cap = state_array(state, "cap", np.float64, 1, most=np.inf)
         held = None
         if self._held is not None:
-            held = state_array(state, "held", np.float64, self.n_samples)
+            held = state_array(state, "held", np.float64, self.n_samples, most=np.inf)
 
         def commit() -> None:
             self._law.reset(scores, cap=float(cap[0]))
