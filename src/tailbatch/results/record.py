@@ -12,6 +12,8 @@ from tailbatch.errors import ResultError
 from tailbatch.results.spec import SCHEMA, RunSpec, known_fields, pressure_text
 
 _SEAL = re.compile(rb',\n "digest": "(\w+)",\n "checksum": "(\w+)"\n}\n\Z')
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a character, which no text file could hold
+_FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
 
 
@@ -85,12 +87,10 @@ class RunRecord:
         values = known_fields(cls, values)
         try:
             values["spec"] = RunSpec.from_dict(values["spec"])
-            values["history"] = _tables(values["history"])
-            values["labels"] = _tables(values.get("labels", []))
-            for name in ("validation", "test", "diagnostics", "versions", "machine"):
-                _tables([values.get(name, {})])
+            values["history"] = tuple(values["history"])
+            values["labels"] = tuple(values.get("labels", ()))
             return cls(**values)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError) as error:
             raise ResultError(f"not a run record: {error}") from error
 
     def row(self) -> dict[str, Any]:
@@ -157,6 +157,14 @@ class StudyPlan:
     title: str = ""
     shows: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        # Its file is called after it, and must lie in the store.
+        if not _FILE_NAME.fullmatch(self.name):
+            raise ResultError(
+                "a study's name is 1 to 100 letters, digits, spaces and marks, none of them / or \\, "
+                f"and starts with no dot, got {self.name[:120]!r}"
+            )
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a study's plan of the plain values that JSON gives."""
@@ -196,8 +204,8 @@ class DatasetFacts:
     size: int
     modified: int
     digest: str
-    labels: int | str | list[str] | None = None
-    facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    labels: int | str | list[Any] | None = None
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -218,6 +226,8 @@ def from_json(text: str) -> dict[str, Any]:
     """Undo `to_json`: return the values without the schema's number, which must be ours."""
     try:
         values = json.loads(text)
+        if _HALF.search(text):  # only then, as it costs as much as reading
+            json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ResultError(f"not a run record: {error}") from error
     if not isinstance(values, dict) or not isinstance(values.get("schema"), int):
@@ -256,12 +266,6 @@ def sealed_digest(text: bytes) -> str | None:
 
 def _checksum(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
-
-
-def _tables(items: Any) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
-        raise TypeError("a list of tables was expected")
-    return tuple(items)
 
 
 def _cell(value: Any) -> Any:

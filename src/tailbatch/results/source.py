@@ -86,5 +86,6 @@ class RecordSource(ABC):
 def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
     """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
     plain = {name: value for name, value in epoch.items() if name != "validation"}
-    metrics = epoch.get("validation") or {}
+    scores = epoch.get("validation")
+    metrics = scores if isinstance(scores, Mapping) else {}
     return plain | {f"validation_{name}": value for name, value in metrics.items()}

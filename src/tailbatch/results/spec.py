@@ -3,12 +3,18 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
+from types import UnionType
+from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from tailbatch.errors import ResultError
+
+_LARGEST = sys.float_info.max
+_MODULE = re.compile(r"\b[a-z_]+\.")
 
 SCHEMA = 1
 """Raised when the meaning of a spec or record changes; newer ones are told apart by it."""
@@ -146,6 +152,8 @@ class RunSpec:
             raise ResultError(f"fold must be below n_folds ({self.n_folds}), got {self.fold}")
         # One pressure has one spelling, else 16 and 16.0 would be two runs.
         pressure = self.selection_pressure
+        for value in pressure if isinstance(pressure, tuple | list) else (pressure,):
+            _at_least(1, selection_pressure=value)
         if isinstance(pressure, tuple | list):
             start, end = pressure
             object.__setattr__(self, "selection_pressure", (float(start), float(end)))
@@ -213,22 +221,69 @@ def pressure_text(pressure: Pressure) -> str:
 
 
 def known_fields(kind: type, values: Any) -> dict[str, Any]:
-    """Return `values` as keyword arguments of the dataclass `kind`; unknown keys are errors."""
+    """Return `values` as keyword arguments of the dataclass `kind`, refusing others than it has.
+
+    Examples
+    --------
+    >>> known_fields(TrainingPlan, {"epochs": "many"})
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ResultError: epochs of TrainingPlan cannot be 'many', it is of type int
+    """
     if not isinstance(values, Mapping):
         raise ResultError(f"{kind.__name__} must be a table of values, got {type(values).__name__}")
-    unknown = sorted(set(values) - {item.name for item in fields(kind)})
-    if unknown:
-        raise ResultError(f"{kind.__name__} has no field {unknown[0]!r}")
+    hints = _hints(kind)
+    for name, value in values.items():
+        if name not in hints:
+            raise ResultError(f"{kind.__name__} has no field {name!r}")
+        if not _fits(value, hints[name]):
+            hint = hints[name]
+            wanted = hint.__name__ if isinstance(hint, type) else _MODULE.sub("", str(hint))
+            raise ResultError(
+                f"{name} of {kind.__name__} cannot be {value!r:.40}, it is of type {wanted}"
+            )
     return dict(values)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {item.name: hints[item.name] for item in fields(kind)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value that JSON or TOML gave is of a type; lists stand for tuples."""
+    kind, of = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_fits(value, each) for each in of)
+    if kind is Literal:
+        return isinstance(value, str) and value in of
+    if kind is tuple and Ellipsis not in of:
+        is_as_long = isinstance(value, list | tuple) and len(value) == len(of)
+        return is_as_long and all(map(_fits, value, of))
+    if kind in (tuple, list, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(each, of[0]) for each in value)
+    if kind is Mapping:
+        # A record's curves are such tables by the hundred: what may be anything is not looked at.
+        anything = of[1] is Any
+        return isinstance(value, Mapping) and (
+            anything or all(_fits(each, of[1]) for each in value.values())
+        )
+    if is_dataclass(hint):
+        return True  # whoever makes one of it looks closer
+    if hint in (int, float):
+        is_number = isinstance(value, int if hint is int else int | float)
+        return is_number and not isinstance(value, bool)
+    return hint is Any or isinstance(value, hint)
 
 
 def _at_least(bound: int, **values: float | None) -> None:
     for name, value in values.items():
-        if value is not None and not (math.isfinite(value) and value >= bound):
+        if value is not None and not bound <= value <= _LARGEST:
             raise ResultError(f"{name} must be at least {bound}, got {value}")
 
 
 def _above_zero(**values: float | None) -> None:
     for name, value in values.items():
-        if value is not None and not (math.isfinite(value) and value > 0):
+        if value is not None and not 0 < value <= _LARGEST:
             raise ResultError(f"{name} must be above 0, got {value}")

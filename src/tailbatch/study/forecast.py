@@ -26,7 +26,7 @@ def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
     known = facts.get(spec.dataset)
     size = known.facts.get(spec.preparation, {}) if known else {}
     width = 500 + size.get("n_features", 0) + 20 * size.get("n_labels", 0)
-    return size.get("n_samples", 1) * spec.plan.epochs * width * _MODELS.get(spec.model, 1)
+    return float(size.get("n_samples", 1) * spec.plan.epochs * width * _MODELS.get(spec.model, 1))
 
 
 def cheapest_first(

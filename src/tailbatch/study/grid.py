@@ -1,6 +1,7 @@
 """A study: which runs are compared, from Python, from a TOML file or from the command line."""
 
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +13,8 @@ from tailbatch.data.preparation import PREPARATIONS
 from tailbatch.errors import ResultError, StudyError
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS
-from tailbatch.results import Pressure, RunSpec, TrainingPlan, parse_pressure
+from tailbatch.results import Pressure, RunSpec, StudyPlan, TrainingPlan, parse_pressure
+from tailbatch.results.spec import known_fields
 from tailbatch.selection import STRATEGIES
 from tailbatch.study.names import check_known
 from tailbatch.study.sources import Source, check_distinct
@@ -23,6 +25,9 @@ Entry: TypeAlias = str | Mapping[str, Any]
 WITHOUT_PRESSURE = ("random", "uniform", "balanced")
 OWN_PRESSURE: Mapping[str, Pressure] = {"minority": (64.0, 1.0)}
 """Strategies that are not tried with the study's pressures unless their entry says so."""
+
+MAX_RUNS = 1_000_000
+"""Each planned run costs memory, and a file can ask for any number."""
 
 _STUDIES = Path(__file__).parents[1] / "studies"
 
@@ -97,6 +102,7 @@ class Study:
         for entry in self.strategies:
             check_known("strategy", _settings(entry)[0], STRATEGIES)
         try:
+            StudyPlan(name=self.name, specs=())
             # A digest for each dataset is all that is missing; the rest is checked by making it.
             self.specs({source.name: "" for source in self.sources})
         except (ResultError, TypeError) as error:
@@ -115,13 +121,18 @@ class Study:
         digests
             The content of each dataset, by name.
         """
-        cells = itertools.product(
-            ((s, p) for s in self.sources for p in self.preparations if s.has(p)),
+        axes: tuple[Sequence[Any], ...] = (
+            [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
             self.models,
             range(self.n_folds) if self.folds is None else self.folds,
             self.batch_sizes or (self.plan.batch_size,),
-            (choice for entry in self.strategies for choice in self._choices(entry)),
+            [choice for entry in self.strategies for choice in self._choices(entry)],
         )
+        if (count := math.prod(map(len, axes))) > MAX_RUNS:
+            raise StudyError(
+                f"study {self.name} asks for {count:,} runs, and {MAX_RUNS:,} can be planned: "
+                "make several studies of it"
+            )
         specs = (
             RunSpec(
                 dataset=source.name,
@@ -139,7 +150,7 @@ class Study:
                 strategy_options=choice.options,
                 seed=choice.seed,
             )
-            for (source, preparation), model, fold, batch_size, choice in cells
+            for (source, preparation), model, fold, batch_size, choice in itertools.product(*axes)
         )
         return tuple({spec.digest: spec for spec in specs}.values())
 
@@ -175,7 +186,7 @@ class Study:
         values = dict(values)
         changes = values.pop("quick", None)
         if quick:
-            if changes is None:
+            if not isinstance(changes, Mapping):
                 raise StudyError(
                     f"study {values.get('name')} has no quick variant: add a table quick"
                 )
@@ -189,15 +200,16 @@ class Study:
         for key, value in values.items():
             if key not in ("name", "title", "n_folds", "plan") and not isinstance(value, list):
                 raise StudyError(f"the key {key} of a study is a list, got {value!r}")
+        try:
+            known_fields(cls, values)
+        except ResultError as error:
+            raise StudyError(str(error)) from error
         return cls(**values | {"plan": _plan(values.get("plan", {}))})
 
     @classmethod
     def from_toml(cls, path: Path, *, quick: bool = False) -> Self:
         """Read a study file; ``extends = "table-2"`` starts from that study of the paper."""
-        try:
-            return cls.from_dict(_read(path), quick=quick)
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise StudyError(f"the study file {path} cannot be read: {error}") from error
+        return cls.from_dict(_read(path), quick=quick)
 
 
 @dataclass(frozen=True)
@@ -241,8 +253,11 @@ def load_study(name_or_path: str, *, quick: bool = False) -> Study:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        values = tomllib.load(stream)
+    try:
+        with path.open("rb") as stream:
+            values = tomllib.load(stream)
+    except (OSError, ValueError, RecursionError) as error:  # no file, no UTF-8, no TOML, too deep
+        raise StudyError(f"the study file {path} cannot be read: {error}") from error
     base = values.pop("extends", None)
     if base is None:
         return values
@@ -252,7 +267,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _quick(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a study's values with the changes of its quick variant, under a name that says so."""
-    plan = {**values.get("plan", {}), **changes.get("plan", {})}
+    plans = [values.get("plan", {}), changes.get("plan", {})]
+    if not all(isinstance(plan, Mapping) for plan in plans):
+        raise StudyError(f"the key plan of a study is a table, got {plans}")
+    plan = {**plans[0], **plans[1]}
     names = {
         "name": f"{values.get('name')}-quick",
         "title": f"Quick variant, smaller than its name says: {values.get('title', '')}",
@@ -262,12 +280,15 @@ def _quick(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 def _plan(values: Mapping[str, Any]) -> TrainingPlan:
     keys = [item.name for item in fields(TrainingPlan)]
+    if not isinstance(values, Mapping):
+        raise StudyError(f"the key plan of a study is a table, got {values!r}")
     for key in values:
         check_known("key of a plan", key, keys)
-    lists: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
     try:
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in known_fields(TrainingPlan, values).items()
+        }
         return TrainingPlan(**lists)
     except (ResultError, TypeError) as error:
         raise StudyError(f"plan: {error}") from error

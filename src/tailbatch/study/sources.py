@@ -59,12 +59,12 @@ class Source:
                 raise StudyError(f"a dataset given as a table needs a path, got {dict(entry)}")
             labels = entry.get("labels")
             labels = tuple(labels) if isinstance(labels, list) else labels
-            path = Path(entry["path"])
+            path = Path(str(entry["path"]))
             return cls(str(entry.get("name", file_name(path))), _existing(path), labels)
         if entry.casefold() in catalog():
             return cls(entry.casefold())
         path = Path(entry)
-        if path.suffix or path.exists():
+        if path.suffix or _exists(path):
             return cls(file_name(path), _existing(path))
         check_known("dataset or file", entry, catalog())
         return cls(entry)
@@ -100,9 +100,16 @@ def file_name(path: Path) -> str:
 
 
 def _existing(path: Path) -> str:
-    if not path.is_file():
+    if not _exists(path) or not path.is_file():
         raise StudyError(f"there is no dataset file {path}")
     return str(path.resolve())
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name no file can have
+        return False
 
 
 def check_distinct(sources: Iterable[Source]) -> None:
