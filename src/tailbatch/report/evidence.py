@@ -158,7 +158,7 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
             facts = record.diagnostics.get(ARRAY_FACTS)
             if facts is None:
                 facts = array_facts(record, arrays(record.spec)) if arrays else {}
-            notes = {"versions": json.dumps(dict(record.versions), sort_keys=True)}
+            notes: dict[str, Any] = {"versions": json.dumps(dict(record.versions), sort_keys=True)}
             notes |= {"volatility": float(facts["volatility"])} if "volatility" in facts else {}
             rows.append(_shown(record.row()) | notes)
             epochs.extend(digest, _epochs(record.history))
