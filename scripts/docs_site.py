@@ -132,12 +132,17 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return "".join(parts)
 
 
+def _ambiguous(name: str) -> bool:
+    """Tell whether a bare name may mean something else: a command, another library's class."""
+    return (name.isalpha() and name.islower()) or name in ("Callback", "Trainer")
+
+
 def _linked(match: re.Match[str]) -> str:
     owner, _, name = match[1].rpartition(".")
     if owner in PUBLIC:  # a member, such as Selector.observe
         place = f"{PUBLIC[owner]}.{name}"
-    elif name in PUBLIC and (owner or not name.isalpha() or not name.islower()):
+    elif name in PUBLIC and (owner or not _ambiguous(name)):
         place = PUBLIC[name]
-    else:  # a plain word such as `evaluate` may as well be a command
+    else:
         return match[0]
     return f'<autoref identifier="{place}" optional>{match[0]}</autoref>'
