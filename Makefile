@@ -60,7 +60,7 @@ package: $(DEV)
 	$(BIN)/python scripts/package.py
 
 minimal: $(DEV)
-	$(BIN)/python scripts/minimal.py
+	$(BIN)/python scripts/versions.py --oldest
 
 # Rebuilds docs/reproduction.md and the README's results; with STORE=folder, collects its records first.
 reproduction: $(DEV)
