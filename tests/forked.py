@@ -5,6 +5,7 @@ are modules of the package: where the tests lie, it does not know.
 """
 
 import multiprocessing
+import resource
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
@@ -17,3 +18,8 @@ context.set_forkserver_preload(
         "torch._dynamo",  # optimizers import it when the first is made
     ]
 )
+
+
+def limit_memory():
+    """Let this process use 8 GB of addresses, several of which torch takes for itself."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))

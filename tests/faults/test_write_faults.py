@@ -1,6 +1,7 @@
-"""A full, forbidden or broken disk at the n-th write: said clearly, nothing damaged, made good."""
+"""A full, forbidden, broken or vanished disk: said clearly, nothing damaged, made good."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -20,7 +21,9 @@ def tried(command, cases, whole, server, home):
         assert "Traceback" not in ended.said, case
         assert "unexpected" not in ended.said, case
         if ended.code:
-            assert os.strerror(FAULTS[fault]) in ended.said, case
+            assert (os.strerror(FAULTS[fault]) if fault in FAULTS else "Error: ") in ended.said, (
+                case
+            )
         one.check()
         ended = one.start(Writes(one.folder)).end()
         assert ended.code == 0, f"{case}\n{ended.said}"
@@ -59,3 +62,56 @@ def test_every_write(command, whole, server, tmp_path, capsys):
         name = COMMANDS[command].name
         print(f"\n{name}: {done} of {len(cases)} faults made good, at {writes} writes")  # noqa: T201
     assert done == len(cases)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_vanishes(command, whole, server, tmp_path):
+    _, _, writes = whole(command)
+    cases = [(at, "GONE", False) for at in (3, writes // 2, writes - 1)]
+    assert tried(command, cases, whole, server, tmp_path) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_vanishes_at_any_write(command, whole, server, tmp_path, capsys):
+    _, _, writes = whole(command)
+    cases = [(at, "GONE", False) for at in range(1, writes + 1)]
+    done = tried(command, cases, whole, server, tmp_path)
+    with capsys.disabled():
+        print(f"\n{COMMANDS[command].name}: {done} of {writes} vanished folders made good")  # noqa: T201
+    assert done == writes
+
+
+@pytest.fixture
+def disk():
+    """Return a function that mounts a file system of so many bytes, or makes it larger."""
+    mounted = []
+
+    def mount(folder, size):
+        options = f"size={size}" + (",remount" if folder in mounted else "")
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no file system can be mounted here: {error}")
+        mounted.append(folder)
+
+    yield mount
+    for folder in set(mounted):
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("size", [4096, 20_480, 40_960])
+def test_a_disk_that_is_full_and_then_larger(size, disk, whole, server, tmp_path):
+    compare = COMMANDS["compare"](tmp_path / "home", server.address)
+    compare.folder.mkdir()
+    disk(compare.folder, size)
+    ended = compare.start(Writes(compare.folder)).end()
+    assert ended.code == 2, ended.said
+    assert "No space left on device" in ended.said
+    assert "unexpected" not in ended.said
+    compare.check()
+    disk(compare.folder, 10_000_000)
+    ended = compare.start(Writes(compare.folder)).end()
+    assert ended.code == 0, ended.said
+    assert compare.result() == whole("compare")[0]

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import signal
 from functools import partial
 
@@ -19,7 +20,8 @@ class Writes:
     at
         The operation to disturb, from 1; 0 disturbs none.
     fault
-        ``"KILL"``, or an error's name. A write that is disturbed has written half of its bytes.
+        An error's name; or ``"KILL"``, ``"TERM"`` for signals to itself; or ``"GONE"``: the folder
+        is removed. A write that is disturbed has written half of its bytes.
     lasting
         Whether all later operations fail, too, as on a full disk.
     """
@@ -55,8 +57,12 @@ class Writes:
         if not self.at or self.count < self.at or (self.count > self.at and not self.lasting):
             return
         half()
-        if self.fault == "KILL":
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "GONE":
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        if self.fault not in FAULTS:
+            os.kill(os.getpid(), signal.Signals[f"SIG{self.fault}"])
+            return
         number = FAULTS[self.fault]
         raise OSError(number, os.strerror(number), os.fspath(path))
 

@@ -96,15 +96,25 @@ def perform(job: Job) -> JobOutcome:
     except (KeyboardInterrupt, TrainingInterrupted):
         return JobOutcome(time.perf_counter() - start, interrupted=True)
     except Exception as error:
-        kind = "" if isinstance(error, TailbatchError) else f"{type(error).__name__}: "
         cause = error.__cause__ if isinstance(error, ResultError) else error
         return JobOutcome(
             time.perf_counter() - start,
-            error=f"{kind}{error}",
+            error=_in_words(error),
             traceback=traceback.format_exc(),
             no_room=isinstance(cause, OSError) and cause.errno in _NO_ROOM,
         )
     return JobOutcome(time.perf_counter() - start)
+
+
+def _in_words(error: Exception) -> str:
+    """Return what a person needs to know of an error."""
+    # torch has no class of its own for the main memory.
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return (
+            f"the run needs more memory than there is ({error}): "
+            "choose a smaller model or batch, or fewer workers"
+        )
+    return str(error) if isinstance(error, TailbatchError) else f"{type(error).__name__}: {error}"
 
 
 def run_study(
@@ -215,6 +225,7 @@ class _Runner:
         """List a run that could not be done."""
         attempts = max(1, self._attempts[spec.digest])
         failure = RunFailure(spec=spec, message=message, traceback=trace, attempts=attempts)
+        self.store.note_pause(spec)
         self.store.keep_failure(failure)
         self.failures.append(failure)
 
