@@ -3,8 +3,8 @@
 - ``python`` blocks run, in the order of their page.
 - ``console`` blocks run in between: each ``$ tailbatch ...`` must succeed, and where output stands
   below it, it must be that output (``...`` stands for anything, as in a doctest).
-- ``bash`` blocks need what a test has not, such as a cluster or days; their commands, options, make
-  targets and extras must exist.
+- ``bash`` blocks, and those that name no language, need what a test has not, such as a cluster or
+  days; their commands, options, make targets and extras must exist.
 """
 
 import doctest
@@ -22,7 +22,11 @@ from tailbatch.cli import main
 from tailbatch.cli.app import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *sorted((ROOT / "src").rglob("README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 GUIDE = [page for page in PAGES if page.parent != ROOT / "docs" / "reference"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -40,7 +44,7 @@ def blocks(page):
     text = page.read_text()
     for match in BLOCK.finditer(text):
         line = text[: match.start()].count("\n") + 1
-        joined = match[2].replace("\\\n", " ") if match[1] in ("console", "bash") else match[2]
+        joined = match[2].replace("\\\n", " ") if match[1] in ("console", "bash", "") else match[2]
         yield match[1], joined, line
 
 
@@ -92,7 +96,7 @@ def test_the_snippets_of_a_page_run(page, files_of_a_reader, shell):
                 got = shell(command)
                 fits = doctest.OutputChecker().check_output(expected, got, LOOSELY)
                 assert fits or not expected, f"{page.name}, line {line}: {command}\n{got}"
-        elif language == "bash":
+        elif language in ("bash", ""):
             for command in text.splitlines():
                 check_command(command)
         else:
