@@ -251,9 +251,15 @@ def _hints(kind: type) -> dict[str, Any]:
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
+@cache
+def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a type's origin and arguments; a thousand records ask for the same few."""
+    return get_origin(hint), get_args(hint)
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Tell whether a value that JSON or TOML gave is of a type; lists stand for tuples."""
-    kind, of = get_origin(hint), get_args(hint)
+    kind, of = _taken_apart(hint)
     if kind in (Union, UnionType):
         return any(_fits(value, each) for each in of)
     if kind is Literal:
