@@ -39,7 +39,7 @@ def run_tutorial(folder: Path) -> dict[str, str]:
             continue
         # A command may go on in the next line, after a backslash.
         for line in re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE):
-            arguments = [str(program), *shlex.split(line)[1:]]
+            arguments = [str(program), *shlex.split(line.replace("\\\n", " "))[1:]]
             done = subprocess.run(
                 arguments, cwd=folder, check=True, env=variables, capture_output=True, text=True
             )
