@@ -1,5 +1,6 @@
 """What a person wants to know about a multi-label dataset before learning from it."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +206,12 @@ def _duplicate_warning(dataset: MultiLabelDataset) -> Iterator[str]:
 
 
 def _row_keys(matrix: Any) -> Iterator[bytes]:
+    """Yield for each row a digest of 16 bytes: a set of millions of wide rows stays small."""
+    for row in _row_bytes(matrix):
+        yield hashlib.blake2b(row, digest_size=16).digest()
+
+
+def _row_bytes(matrix: Any) -> Iterator[bytes]:
     """Yield for each row bytes that are equal exactly for equal rows."""
     if sparse.issparse(matrix):
         rows = sparse.csr_array(matrix, copy=True)
@@ -212,6 +219,9 @@ def _row_keys(matrix: Any) -> Iterator[bytes]:
         rows.eliminate_zeros()
         for start, end in zip(rows.indptr, rows.indptr[1:], strict=False):
             yield rows.indices[start:end].tobytes() + rows.data[start:end].tobytes()
+    elif matrix.dtype == bool:
+        for row in matrix:
+            yield row.tobytes()
     else:
         for row in matrix:
             yield (row + 0.0).tobytes()  # turns -0.0 into 0.0
