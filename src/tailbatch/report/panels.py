@@ -144,9 +144,11 @@ def category_figure(panels: list[Panel], looks: Mapping[str, Look], measure: str
     figure = Figure(figsize=(width, 3.2), dpi=150, layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, panel in zip(grid, panels, strict=True):
-        places = range(len(panel.categories))
-        for arm, values in panel.values.items():
-            axes.plot(places, values, label=plain_text(arm), linewidth=1.4, **_style(looks[arm]))
+        places = np.arange(len(panel.categories))
+        for turn, (arm, values) in enumerate(panel.values.items()):
+            # Side by side, so that none hides another.
+            at = places + 0.12 * (turn - (len(panel.values) - 1) / 2)
+            axes.plot(at, values, label=plain_text(arm), linewidth=1.4, **_style(looks[arm]))
         names = [plain_text(name, 16) for name in panel.categories]
         axes.set_xticks(places, names, rotation=30, ha="right")
         axes.set_xlim(-0.4, len(names) - 0.6)
