@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -207,6 +208,14 @@ def test_the_papers_odd_p_values_are_named_beside_its_own(tmp_path):
     write_report(tmp_path / "store", tmp_path / "report.html")
     text = "".join(Page((tmp_path / "report.html").read_text()).text)
     assert "10 do not follow from its own table of results: PACA Macro-F 0.0046" in text
+
+
+def test_a_metric_with_ties_alone_agrees_with_nothing(tmp_path):
+    specs = make_specs(datasets=("scene",), models=("dela",), folds=1)
+    equal = (replace(make_record(spec), test={"macro_f": 0.5, "one_error": 0.2}) for spec in specs)
+    text = render(analyze(gather(equal)), title="Ties", files="files", studies={})
+    assert "Beside the published numbers" in text
+    assert "nan" not in "".join(Page(text).text).split("Same direction")[1].split("All")[0]
 
 
 def test_one_study_of_several_can_be_reported(tmp_path):

@@ -8,6 +8,7 @@ from tailbatch.metrics import METRICS
 from tailbatch.report.analysis import Analysis
 from tailbatch.report.charts import category_chart, chart_data
 from tailbatch.report.curves import agreement_panels, batch_size_panels
+from tailbatch.report.export import MISSING
 from tailbatch.report.fairness import what_ran
 from tailbatch.report.published import printed_p_note, printed_tests
 from tailbatch.report.significance import rank_charts
@@ -130,7 +131,8 @@ def _published(table: pd.DataFrame) -> dict[str, Any] | None:
     summary = by_metric.agg(
         pairs=("difference", "size"), difference=("difference", "mean"), agrees=("agrees", "mean")
     ).reset_index()
-    summary["agrees"] = [f"{share:.0%}" for share in summary["agrees"]]
+    shares = summary["agrees"]
+    summary["agrees"] = [MISSING if pd.isna(share) else f"{share:.0%}" for share in shares]
     summary_titles = {
         "metric": "Metric",
         "pairs": "Pairs",
