@@ -129,6 +129,7 @@ def copy_tree(work: Path, changed: list[str], tests: list[str]) -> None:
         "source_paths": ["src"],
         "only_mutate": changed,
         "also_copy": ["conftest.py", "docs"],
+        "timeout_multiplier": 1,  # of twice the tests' time: an endless loop shall end soon
         "pytest_add_cli_args_test_selection": [*tests, changed[0].removesuffix("/*")],
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
