@@ -187,7 +187,7 @@ def test_a_truncated_or_damaged_gzip_file(write):
 def test_a_gzip_bomb_stops_at_the_limit(write, monkeypatch):
     monkeypatch.setattr(text, "MAX_BYTES", 1 << 17)
     path = write(gzip.compress(GOOD.encode() + b"1.5,red,0,1\n" * 30_000))
-    with pytest.raises(DataError, match=r"holds more than 0 GiB; if you trust it, raise tailbatch"):
+    with pytest.raises(DataError, match=r"holds more than 0 MiB; if you trust it, raise tailbatch"):
         read_arff(path)
 
 

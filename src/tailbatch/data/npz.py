@@ -1,5 +1,6 @@
 """Datasets in NumPy's npz files: compact, written deterministically, read without pickle."""
 
+import warnings
 import zlib
 from pathlib import Path
 from tokenize import TokenError
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.text import MAX_BYTES, MAX_COLUMNS, stem
+from tailbatch.data.text import MAX_COLUMNS, stem, unpacked_limit
 from tailbatch.errors import DataError
 from tailbatch.files import replacing
 
@@ -85,16 +86,7 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
     MultiLabelDataset('mine', 2 samples, 2 features, 2 labels)
     """
     path = Path(path)
-    try:
-        with ZipFile(path) as archive:
-            arrays = {
-                entry.filename.removesuffix(".npy"): _array(archive, entry.filename)
-                for entry in archive.infolist()
-            }
-    except _UNREADABLE as error:
-        raise DataError(
-            f"{path} is no readable npz file ({error}); copy or write it again"
-        ) from None
+    arrays = read_arrays(path)
     try:
         return MultiLabelDataset.from_arrays(
             _matrix(arrays, "X"),
@@ -105,6 +97,32 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
         )
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an npz file by name, each as large as its header claims.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "some.npz")
+    >>> np.savez(path, losses=np.arange(3))
+    >>> read_arrays(path)
+    {'losses': array([0, 1, 2])}
+    """
+    try:
+        with ZipFile(path) as archive:
+            limit = unpacked_limit(path.stat().st_size)
+            if sum(entry.file_size for entry in archive.infolist()) > limit:
+                raise ValueError(f"it would unpack to more than {limit >> 20:,} MiB")
+            return {
+                entry.filename.removesuffix(".npy"): _array(archive, entry.filename)
+                for entry in archive.infolist()
+            }
+    except _UNREADABLE as error:
+        raise DataError(
+            f"{path} is no readable npz file ({error}); copy or write it again"
+        ) from None
 
 
 def _names(arrays: dict[str, NDArray[Any]], key: str) -> list[str] | None:
@@ -118,8 +136,6 @@ def _names(arrays: dict[str, NDArray[Any]], key: str) -> list[str] | None:
 def _array(archive: ZipFile, entry: str) -> NDArray[Any]:
     """Read one array after checking that it is as large as its header claims."""
     size = archive.getinfo(entry).file_size
-    if size > MAX_BYTES:
-        raise ValueError(f"{entry} holds more than {MAX_BYTES >> 30} GiB")
     with archive.open(entry) as stream:
         version = np.lib.format.read_magic(stream)
         read_header = {
@@ -128,7 +144,9 @@ def _array(archive: ZipFile, entry: str) -> NDArray[Any]:
         }.get(version)
         if read_header is None:
             raise ValueError(f"{entry} has the unknown npy version {version}")
-        shape, is_fortran, dtype = read_header(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it was written by Python 2
+            shape, is_fortran, dtype = read_header(stream)
         if dtype.hasobject:
             raise ValueError(f"{entry} holds Python objects; save numbers and strings only")
         count = int(np.prod([int(side) for side in shape], dtype=object))

@@ -5,6 +5,7 @@ import gzip
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from os import SEEK_END
 from pathlib import Path
 
 from tailbatch.errors import DataError
@@ -12,6 +13,9 @@ from tailbatch.errors import DataError
 #: Read no more than this many (uncompressed) bytes of one file; a small gzip file can hold more
 #: than any memory does.
 MAX_BYTES = 8 << 30
+#: A packed file may unpack to the first, or to the second times its own size where that is more.
+MAX_UNPACKED_BYTES = 512 << 20
+MAX_EXPANSION = 100
 #: No line may be longer: it has to fit in memory as a whole.
 MAX_LINE_BYTES = 64 << 20
 #: A file may claim no more columns than this: each has a name in memory.
@@ -48,6 +52,17 @@ def stem(path: Path) -> str:
     'yeast-v1.2'
     """
     return Path(path.name.removesuffix(".gz")).stem
+
+
+def unpacked_limit(packed_bytes: int) -> int:
+    """Return how many bytes a packed file of that size may unpack to.
+
+    Examples
+    --------
+    >>> unpacked_limit(1000) >> 20, unpacked_limit(10 << 20) >> 20, unpacked_limit(1 << 30) >> 30
+    (512, 1000, 8)
+    """
+    return min(MAX_BYTES, max(MAX_UNPACKED_BYTES, MAX_EXPANSION * packed_bytes))
 
 
 def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -105,14 +120,16 @@ def _chunks(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
+            limit = unpacked_limit(raw.seek(0, SEEK_END)) if packed else MAX_BYTES
             raw.seek(0)
             with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
                 while chunk := stream.read(_CHUNK):
                     total += len(chunk)
-                    if total > MAX_BYTES:
+                    if total > limit:
+                        name = "MAX_BYTES" if limit == MAX_BYTES else "MAX_EXPANSION"
                         raise DataError(
-                            f"{path} holds more than {MAX_BYTES >> 30} GiB; if you trust it, "
-                            "raise tailbatch.data.text.MAX_BYTES"
+                            f"{path} holds more than {limit >> 20:,} MiB; if you trust it, raise "
+                            f"tailbatch.data.text.{name}"
                         )
                     yield chunk
     except EOFError:

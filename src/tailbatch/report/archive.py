@@ -11,7 +11,6 @@ datasets. Curves and labels' results are kept in single precision, which is how 
 
 import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path, PurePath
@@ -19,7 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tailbatch.errors import ResultError
+from tailbatch.data.text import text_blocks
+from tailbatch.errors import DataError, ResultError
 from tailbatch.files import replacing
 from tailbatch.report.arrays import array_facts
 from tailbatch.results import (
@@ -153,7 +153,7 @@ class Archive(RecordSource):
             last, found = record.spec.digest, found + 1
             if wanted is None or last in wanted:
                 yield record
-        (said,) = self._made("runs", int)
+        said = next(self._made("runs", int), None)
         if found != said:
             raise ResultError(f"{self.path} has {found} of its {said} runs: copy or export it anew")
 
@@ -186,7 +186,7 @@ class Archive(RecordSource):
                     return  # they are the last ones
             except NewerRecordError as error:
                 raise ResultError(f"{self.path} was {error}") from error
-            except ResultError as error:
+            except (AttributeError, TypeError, ValueError) as error:
                 raise ResultError(
                     f"line {number} of {self.path} is damaged ({error}): copy or export it anew"
                 ) from error
@@ -194,10 +194,11 @@ class Archive(RecordSource):
     def _lines(self) -> Iterator[tuple[int, str]]:
         number = 0
         try:
-            with gzip.open(self.path, "rt", encoding="utf-8") as file:
-                for number, line in enumerate(file, start=1):
-                    yield number, line
-        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+            # Read like a dataset: within limits, whatever it unpacks to.
+            for first, block in text_blocks(self.path):
+                for number, line in enumerate(block.splitlines(), start=first):
+                    yield number, line.decode()
+        except (DataError, UnicodeDecodeError) as error:
             raise ResultError(
                 f"{self.path} is not a whole file of records, it can be read up to line {number} "
                 f"({error}): copy or export it anew"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tailbatch.data.npz import read_arrays
 from tailbatch.errors import ResultError
 from tailbatch.files import replacing, sweep
 from tailbatch.results.record import (
@@ -95,10 +96,7 @@ class ResultStore(RecordSource):
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
         """Return the arrays kept with a run; none where there are none."""
         path = self._file("runs", spec.digest).with_suffix(".npz")
-        if not path.exists():
-            return {}
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+        return read_arrays(path) if path.exists() else {}
 
     def checkpoint(self, spec: RunSpec) -> Path:
         """Return where a run under way keeps its checkpoint."""
