@@ -64,8 +64,7 @@ def restore(
         classifier.feature_names_in_ = names
     classifier.label_names_ = _strings(state["label_names"], n_labels)
     classifier._is_binary = state["classes"] is not None
-    classes = state["classes"] if classifier._is_binary else range(n_labels)
-    classifier.classes_ = np.array(classes)
+    classifier.classes_ = _classes(state["classes"], n_labels)
     classifier.thresholds_ = _numbers(state["thresholds"], n_labels)
     classifier.minority_labels_ = _numbers(state["minority_labels"], n_labels) > 0
     scaling = state["scaling"]
@@ -84,6 +83,16 @@ def restore(
     if not np.isfinite(classifier._logits(np.zeros((1, n_features)))).all():
         raise ModelError("its weights are not numbers")
     return classifier
+
+
+def _classes(values: Any, n_labels: int) -> NDArray[Any]:
+    """Return the two classes of a binary problem, or the numbers of the labels."""
+    if values is None:
+        return np.arange(n_labels)
+    classes = np.array(values)
+    if classes.shape != (2,) or n_labels != 1 or classes.dtype == object:
+        raise ValueError(f"a binary problem has one label and two classes, got {values!r:.60}")
+    return classes
 
 
 def _strings(values: Any, count: int) -> tuple[str, ...]:
