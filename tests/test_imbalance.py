@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from scipy import sparse
 from tailbatch import imbalance
 from tailbatch.data import load_dataset
 from tailbatch.data.folds import MinMaxScaling
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, MissingExtraError
 from tailbatch.imbalance import (
     imbalance_ratio,
     label_cardinality,
@@ -126,8 +128,14 @@ def test_faiss_finds_the_same_neighbors():
     rows = np.arange(0, 300, 7)
     exact = nearest_neighbors(X, rows, 5)
     assert np.array_equal(nearest_neighbors(X, rows, 5, method="faiss"), exact)
-    with pytest.raises(DataError, match='method="faiss" needs dense features'):
+    with pytest.raises(DataError, match=r'^method="faiss" needs dense features'):
         nearest_neighbors(sparse.csr_array(X), rows, 5, method="faiss")
+
+
+def test_without_faiss_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"tailbatch\[faiss\]"):
+        nearest_neighbors(np.ones((4, 2)), [0], 1, method="faiss")
 
 
 def test_faiss_with_as_few_rows_as_can_be():
