@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PACKAGE := $(VENV)/.package
 DEV := $(VENV)/.dev
 BENCH := $(VENV)/.bench
+FUZZ := $(VENV)/.fuzz
 DOCS := $(VENV)/.docs
 QUALITY := $(VENV)/.quality
 
@@ -13,7 +14,7 @@ QUALITY := $(VENV)/.quality
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test setup fix check slow bench reproduction clean docs screenshots
-.PHONY: coverage mutation audit package minimal
+.PHONY: coverage mutation audit package minimal fuzz
 
 demo: $(PACKAGE)
 	$(BIN)/tailbatch demo
@@ -39,6 +40,11 @@ slow: $(DEV)
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# Processor minutes for each target; ONLY="arff xml" names some of them.
+MINUTES ?= 10
+fuzz: $(FUZZ)
+	$(BIN)/python -m fuzzing --minutes $(MINUTES) $(ONLY)
 
 # Branch coverage of the core rooms. Interpreters that the tests start are counted, killed ones are not.
 CORE_TESTS := src $(addprefix tests/,data models paper selection study training integrations/test_distributed.py) $(wildcard tests/test_*.py)
@@ -89,6 +95,10 @@ $(DEV): $(PACKAGE)
 
 $(QUALITY): $(DEV)
 	$(PIP) --editable ".[quality]"
+	touch $@
+
+$(FUZZ): $(DEV)
+	$(PIP) --editable ".[dev,fuzz]"
 	touch $@
 
 $(BENCH): $(DEV)
