@@ -1,0 +1,40 @@
+"""What is fuzzed: each target takes any bytes and must answer with an object or a clear refusal.
+
+A refusal is a `TailbatchError` whose message is one printable line. Everything else (another
+exception, an object that cannot be used, a selector changed by a state it refused) is a finding.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuzzing import datasets, results, states
+from fuzzing.mutation import (
+    Mutator,
+    bytes_mutator,
+    json_mutator,
+    npz_mutator,
+    safetensors_mutator,
+    toml_mutator,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A way into the package: what to do with some bytes, and how to change them."""
+
+    check: Callable[[bytes], None]
+    mutate: Mutator
+
+
+TARGETS: dict[str, Target] = {
+    "arff": Target(datasets.check_arff, bytes_mutator(datasets.ARFF_TOKENS)),
+    "xml": Target(datasets.check_xml, bytes_mutator(datasets.XML_TOKENS)),
+    "libsvm": Target(datasets.check_libsvm, bytes_mutator(datasets.LIBSVM_TOKENS)),
+    "csv": Target(datasets.check_csv, bytes_mutator(datasets.CSV_TOKENS)),
+    "npz": Target(datasets.check_npz, npz_mutator()),
+    "study": Target(results.check_study, toml_mutator(results.TOML_TOKENS)),
+    "record": Target(results.check_record, json_mutator()),
+    "selector": Target(states.check_selector, bytes_mutator()),
+    "checkpoint": Target(states.check_checkpoint, safetensors_mutator()),
+    "model": Target(states.check_model, safetensors_mutator()),
+}
