@@ -89,7 +89,7 @@ def _classes(values: Any, n_labels: int) -> NDArray[Any]:
     """Return the two classes of a binary problem, or the numbers of the labels."""
     if values is None:
         return np.arange(n_labels)
-    classes = np.array(values)
+    classes = np.asarray(values)
     if classes.shape != (2,) or n_labels != 1 or classes.dtype == object:
         raise ValueError(f"a binary problem has one label and two classes, got {values!r:.60}")
     return classes
@@ -102,7 +102,7 @@ def _strings(values: Any, count: int) -> tuple[str, ...]:
 
 
 def _numbers(values: Any, count: int) -> NDArray[np.float64]:
-    array = np.array(values, dtype=np.float64)
+    array = np.asarray(values).astype(np.float64)
     if array.shape != (count,) or not np.isfinite(array).all():
         raise ValueError(f"it must give {count} finite numbers, got shape {array.shape}")
     return array

@@ -204,7 +204,7 @@ class _Columns:
         for name, kept in self._columns.items():
             # Single precision turns None into nan, and is what an archive keeps.
             kind = object if name == "label" else np.float32
-            kept.append(np.array(columns[name], dtype=kind))
+            kept.append(np.array(columns[name], dtype=kind).reshape(len(columns[name])))
         self._digests.append(digest)
         self._lengths.append(len(kept[-1]))
 

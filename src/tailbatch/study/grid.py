@@ -124,14 +124,14 @@ class Study:
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
             self.models,
-            range(self.n_folds) if self.folds is None else self.folds,
+            range(min(self.n_folds, MAX_RUNS + 1)) if self.folds is None else self.folds,
             self.batch_sizes or (self.plan.batch_size,),
             [choice for entry in self.strategies for choice in self._choices(entry)],
         )
         if (count := math.prod(map(len, axes))) > MAX_RUNS:
             raise StudyError(
-                f"study {self.name} asks for {count:,} runs, and {MAX_RUNS:,} can be planned: "
-                "make several studies of it"
+                f"study {self.name} asks for {count:,} runs or more, and {MAX_RUNS:,} can be "
+                "planned: make several studies of it"
             )
         specs = (
             RunSpec(

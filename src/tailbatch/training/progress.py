@@ -253,7 +253,14 @@ class Progress:
             self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
             self.warm_up_digest = str(state["warm_up_digest"])
             self.label_exposure = state["label_exposure"]
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+        ) as error:
             raise TrainingError(
                 f"{path} belongs to another training ({error}): choose another folder, or remove it"
             ) from error
