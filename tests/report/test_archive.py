@@ -113,7 +113,7 @@ def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
     ):
         list(Archive(path).records())
     path.write_text("no archive at all")
-    with pytest.raises(ResultError, match="line 1 of .* is damaged"):
+    with pytest.raises(ResultError, match=r"line 1 of .* is damaged"):
         open_records(path).studies()
 
 
