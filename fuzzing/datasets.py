@@ -1,7 +1,10 @@
 """Datasets in files: ARFF, MULAN's XML, LIBSVM, tables and npz."""
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import ModuleType
+from unittest.mock import patch
 
 import numpy as np
 
@@ -10,10 +13,12 @@ from fuzzing.rule import Finding, accepted, written
 from tailbatch.data import MultiLabelDataset, libsvm, load_dataset, npz, read_arff, text
 from tailbatch.data.readers import Missing
 
-# Limits as in the package, but smaller, so that reaching one takes milliseconds.
-for module in (libsvm, npz):
-    vars(module)["MAX_COLUMNS"] = 10_000
-text.MAX_BYTES = text.MAX_LINE_BYTES = 1 << 22
+_LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
+    (libsvm, "MAX_COLUMNS", 10_000),
+    (npz, "MAX_COLUMNS", 10_000),
+    (text, "MAX_BYTES", 1 << 22),
+    (text, "MAX_LINE_BYTES", 1 << 22),
+)
 
 ARFF_TOKENS = (
     b"@attribute ", b"@relation ", b"@data\n", b"{0,1}", b"numeric", b"string", b"date", b"integer",
@@ -32,6 +37,15 @@ CSV_TOKENS = (
 )  # fmt: skip
 
 
+@contextmanager
+def _small_limits() -> Iterator[None]:
+    """Lower the package's limits for a while, so that reaching one takes milliseconds."""
+    with ExitStack() as stack:
+        for module, name, value in _LIMITS:
+            stack.enter_context(patch.object(module, name, value))
+        yield
+
+
 def _check_dataset(dataset: MultiLabelDataset) -> None:
     """Look at everything a dataset promises."""
     X = dataset.X.data if dataset.is_sparse else dataset.X
@@ -45,6 +59,7 @@ def _check_dataset(dataset: MultiLabelDataset) -> None:
         raise Finding(f"notices that are not one printable line: {dataset.notices}")
 
 
+@_small_limits()
 def check_arff(data: bytes) -> None:
     """Read an ARFF file; where liac-arff accepts it too, both must read the same."""
     path = written("data.arff", data)
@@ -57,6 +72,7 @@ def check_arff(data: bytes) -> None:
             compare_with_liac(data.decode("utf-8-sig"), dataset)
 
 
+@_small_limits()
 def check_xml(data: bytes) -> None:
     """Read a MULAN label file beside a fixed ARFF file."""
     columns = "".join(f"@attribute {name} {{0,1}}\n" for name in "abcd")
@@ -67,6 +83,7 @@ def check_xml(data: bytes) -> None:
         _check_dataset(dataset)
 
 
+@_small_limits()
 def check_libsvm(data: bytes) -> None:
     """Read a LIBSVM file."""
     path = written("data.svm", data)
@@ -75,6 +92,7 @@ def check_libsvm(data: bytes) -> None:
         _check_dataset(dataset)
 
 
+@_small_limits()
 def check_csv(data: bytes) -> None:
     """Read a table whose first line says, before a colon, which columns are labels."""
     first, _, table = data.partition(b":")
@@ -89,6 +107,7 @@ def check_csv(data: bytes) -> None:
         _check_dataset(dataset)
 
 
+@_small_limits()
 def check_npz(data: bytes) -> None:
     """Read an npz file."""
     path = written("data.npz", data)

@@ -115,7 +115,7 @@ def test_workers_end_when_their_runner_is_killed_or_interrupted(tiny, store, tmp
     saved = next((store.path / "checkpoints").glob("[!.]*.safetensors"))
     before = saved.stat().st_mtime_ns
     runner.send_signal(number)
-    _, errors = runner.communicate(timeout=60)
+    _, errors = runner.communicate(timeout=180)
     until(lambda: not any(alive(pid) for pid in workers))
     assert saved.stat().st_mtime_ns > before, "the run under way has saved once more"
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
