@@ -4,6 +4,7 @@ A *cell* is one dataset with one learner. Two arms are compared on the folds and
 so each pair shares its rows, initial weights and warm-up.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,7 +29,9 @@ class Gain(NamedTuple):
     pairs: int
 
     def __str__(self) -> str:
-        """Return the percentage and its interval, for a table."""
+        """Return the percentage and its interval, for a table; a single pair has no interval."""
+        if math.isnan(self.low):
+            return f"{self.percent:+.1f}"
         return f"{self.percent:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
     @property

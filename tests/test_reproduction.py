@@ -58,6 +58,8 @@ def test_where_less_is_better_a_fall_is_a_gain(runs):
 
 def test_a_gain_is_written_with_its_interval():
     assert str(Gain(1.25, -0.5, 3.0, 1, 2, 10)) == "+1.2 [-0.5, +3.0]"
+    alone = Gain(1.25, np.nan, np.nan, 1, 1, 1)
+    assert (str(alone), alone.sure) == ("+1.2", False)
 
 
 def test_ranks_are_taken_where_all_arms_ran(runs):
