@@ -100,6 +100,8 @@ def start_endless(tiny, store, tmp_path):
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
     children = f"/proc/{runner.pid}/task/{runner.pid}/children"
@@ -115,7 +117,7 @@ def test_workers_end_when_their_runner_is_killed_or_interrupted(tiny, store, tmp
     saved = next((store.path / "checkpoints").glob("[!.]*.safetensors"))
     before = saved.stat().st_mtime_ns
     runner.send_signal(number)
-    _, errors = runner.communicate(timeout=180)
+    _, errors = runner.communicate(timeout=60)
     until(lambda: not any(alive(pid) for pid in workers))
     assert saved.stat().st_mtime_ns > before, "the run under way has saved once more"
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
