@@ -5,7 +5,6 @@ so each pair shares its rows, initial weights and warm-up.
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -83,17 +82,6 @@ def signed_rank_p(runs: pd.DataFrame, arm: str, metric: str, baseline: str) -> f
     if len(means) < 2:
         return float("nan")
     return float(wilcoxon(means["value"], means["before"]).p_value)
-
-
-def each_cell(
-    runs: pd.DataFrame, arm: str, metric: str, baseline: str
-) -> Iterator[tuple[str, ...]]:
-    """Yield dataset, learner and the gain in points of each cell, best first."""
-    both = pairs(runs, arm, baseline, metric)
-    difference = sign(metric) * (both["value"] - both["before"])
-    means = difference.groupby([both[name] for name in CELL]).mean().sort_values(ascending=False)
-    for (data, learner), value in means.items():
-        yield data, learner, f"{value:+.4f}"
 
 
 def gains_by_dataset(runs: pd.DataFrame, arm: str, metric: str, baseline: str) -> pd.Series:
