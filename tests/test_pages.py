@@ -154,3 +154,14 @@ def test_the_links_of_a_page_lead_somewhere(page):
         if "://" not in target:
             place = page.parent / target
             assert place.exists() or place.resolve() in made, f"{page.name} links to {target}"
+
+
+def test_the_benchmarks_of_the_readme_are_those_that_were_measured():
+    measured = set(re.findall(r"[\d.,]*\d", (ROOT / "benchmarks" / "README.md").read_text()))
+    section = (ROOT / "README.md").read_text().split("## Benchmarks\n")[1].split("\n## ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    figures = [
+        figure for row in rows for cell in row[2:] for figure in re.findall(r"[\d.,]*\d", cell)
+    ]
+    assert len(rows) > 5
+    assert [figure for figure in figures if figure not in measured] == []
