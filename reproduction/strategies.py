@@ -92,7 +92,7 @@ def against_facts(evidence: Evidence) -> str:
     for arm in names:
         gains = gains_by_dataset(runs, arm, "minority_average_precision", "random")
         by_dataset[arm] = gains
-        found = [f"{rank_correlation(gains, facts[column]):+.2f}" for column in columns]
+        found = [_correlation(rank_correlation(gains, facts[column])) for column in columns]
         correlations.append((ARMS[arm], len(gains), *found))
     rows = [
         (
@@ -117,6 +117,10 @@ def against_facts(evidence: Evidence) -> str:
             table(["strategy", "datasets", *columns.values()], correlations),
         ]
     )
+
+
+def _correlation(value: float) -> str:
+    return "-" if pd.isna(value) else f"{value:+.2f}"
 
 
 def _points(value: float | None) -> str:
