@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -163,13 +163,19 @@ class RunSpec:
     @cached_property
     def digest(self) -> str:
         """The name of the run: equal specs, dataset contents and schemas have equal digests."""
-        canonical = json.dumps({"schema": SCHEMA, **self.to_dict()}, sort_keys=True)
+        canonical = json.dumps({"schema": SCHEMA, **self._values()}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON keeps them."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        plain: dict[str, Any] = json.loads(json.dumps(self._values()))
         return plain
+
+    def _values(self) -> dict[str, Any]:
+        # Not asdict, which copies every value: a study makes a digest for each of its runs.
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        plan = {item.name: getattr(self.plan, item.name) for item in fields(self.plan)}
+        return values | {"plan": plan}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -26,7 +26,7 @@ WITHOUT_PRESSURE = ("random", "uniform", "balanced")
 OWN_PRESSURE: Mapping[str, Pressure] = {"minority": (64.0, 1.0)}
 """Strategies that are not tried with the study's pressures unless their entry says so."""
 
-MAX_RUNS = 1_000_000
+MAX_RUNS = 100_000
 """Each planned run costs memory, and a file can ask for any number."""
 
 _STUDIES = Path(__file__).parents[1] / "studies"
