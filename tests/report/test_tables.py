@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import gaussian_kde
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
+from tailbatch.errors import printable
 from tailbatch.report.analysis import analyze
 from tailbatch.report.curves import (
     agreement_panels,
@@ -23,7 +24,7 @@ from tailbatch.report.curves import (
     sample_losses,
     smoothed,
 )
-from tailbatch.report.evidence import gather, printable, read_store
+from tailbatch.report.evidence import gather, read_store
 from tailbatch.report.export import csv_text, latex_text, markdown_text
 from tailbatch.report.fairness import fairness
 from tailbatch.report.labels import label_facts, minority_gains

@@ -31,7 +31,7 @@ from tailbatch.models import ModuleFactory, MultiLabelModel, make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
 from tailbatch.training import Callback, Epoch, Rows, Trainer, Training
-from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
+from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
 PRESSURES = (2.0, 8.0, 16.0, 64.0)
 """What ``selection_pressure="auto"`` tries, as in the paper."""
@@ -292,14 +292,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return restore(cls, load_checkpoint(path), model, device)
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from error
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RuntimeError,
-        ) as error:
+        except MALFORMED as error:
             raise ModelError(f"{path} does not hold a classifier: {error}") from error
 
     def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:

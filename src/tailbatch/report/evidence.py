@@ -5,7 +5,6 @@ as the lines of one file (`tailbatch.report.archive`), make the same report.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tailbatch.errors import ResultError
+from tailbatch.errors import ResultError, printable
 from tailbatch.report.archive import ARRAY_FACTS, CURVES
 from tailbatch.report.arrays import PERCENT, array_facts
 from tailbatch.results import RecordSource, RunRecord, RunSpec
@@ -38,8 +37,6 @@ _EPOCH = (
     "distinct_share",
 )
 _LABEL = ("positives", "minority", "average_precision", "f", "exposure")
-
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,19 +246,6 @@ def _spec_row(spec: RunSpec) -> dict[str, Any]:
         spec=spec, validation={}, test={}, history=(), best_epoch=0, warm_up_digest=""
     )
     return _shown(empty.row())
-
-
-def printable(text: str) -> str:
-    r"""Return `text` with control and direction-changing characters made visible.
-
-    Names come from files of strangers; a terminal or a page must not obey them.
-
-    Examples
-    --------
-    >>> printable("be\x1b[31mep")
-    'be�[31mep'
-    """
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def named(runs: pd.DataFrame) -> pd.DataFrame:

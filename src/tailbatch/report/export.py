@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tailbatch.errors import printable
 from tailbatch.files import replacing
-from tailbatch.report.evidence import printable
 
 #: What stands in a table where there is no value.
 MISSING = "\N{EN DASH}"

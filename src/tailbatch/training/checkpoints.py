@@ -24,6 +24,8 @@ from tailbatch.errors import TrainingError
 from tailbatch.files import replacing
 
 VERSION = 1
+MALFORMED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+"""What using values of the wrong kind raises, when a readable file was made for something else."""
 _HEADER = "tailbatch"
 _TENSOR, _ARRAY, _ITEMS, _TUPLE = "$tensor", "$array", "$items", "$tuple"
 

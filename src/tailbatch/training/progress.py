@@ -19,7 +19,7 @@ from tailbatch.metrics import METRICS, evaluate
 from tailbatch.models import MultiLabelModel, Step, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
-from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
+from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 from tailbatch.training.learning_rate import LearningRate
 from tailbatch.training.processes import this_rank
 from tailbatch.training.records import Epoch, Training
@@ -253,14 +253,7 @@ class Progress:
             self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
             self.warm_up_digest = str(state["warm_up_digest"])
             self.label_exposure = state["label_exposure"]
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RuntimeError,
-        ) as error:
+        except MALFORMED as error:
             raise TrainingError(
                 f"{path} belongs to another training ({error}): choose another folder, or remove it"
             ) from error
