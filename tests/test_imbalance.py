@@ -203,6 +203,21 @@ def test_labels_without_any_positive():
     assert selection_weights(np.ones((4, 1)), Y).tolist() == [1] * 4
 
 
+def test_five_neighbors_unless_told_otherwise():
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((60, 3)), rng.random((60, 4)) < (0.5, 0.3, 0.2, 0.1)
+    default = selection_weights(X, Y)
+    assert np.array_equal(default, selection_weights(X, Y, k=5))
+    assert not np.array_equal(default, selection_weights(X, Y, k=6))
+
+
+def test_shares_leave_what_they_are_given_as_it_is():
+    B = sparse.csr_array(np.array([[0.2, 1.0], [0.6, 0.0]]))
+    before = B.copy()
+    local_imbalance_share(B)
+    assert np.array_equal(B.toarray(), before.toarray())
+
+
 def test_weights_search_only_rows_with_a_minority_label():
     X = np.random.default_rng(0).random((40, 2))
     Y = np.zeros((40, 2), dtype=bool)

@@ -166,6 +166,20 @@ def test_labels_may_be_csr_or_integers():
     assert evaluate(Y.astype(int), scores) == evaluate(Y, scores)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float16, object])
+def test_scores_of_any_kind_of_number(dtype):
+    Y = np.array([[1, 0], [0, 1], [1, 0]], dtype=bool)
+    scores = np.array([[1, 0], [1, 0], [0, 1]])
+    assert evaluate(Y, scores.astype(dtype)) == evaluate(Y, scores.astype(np.float64))
+
+
+def test_only_equal_scores_are_tied():
+    low = np.float32(0.5)
+    high = np.nextafter(low, np.float32(1))  # differs from `low` in its last bit
+    Y, scores = np.array([[0], [0], [1]], dtype=bool), np.array([[low], [high], [high]])
+    assert metrics.macro_auc(Y, scores) == 0.75  # above one, tied with one
+
+
 def test_scored_sorts_once(monkeypatch):
     Y = np.eye(3, dtype=bool)
     scored = Scored(Y, np.eye(3))

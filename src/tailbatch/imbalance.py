@@ -132,7 +132,6 @@ def scumble_by_sample(Y: LabelMatrix) -> FloatArray:
     """
     labels = _csr_labels(Y)
     ratio = imbalance_ratio(Y)
-    ratio[np.isinf(ratio)] = 1  # occurs in no row, and must not make 0 * inf
     size = np.maximum(labels.sum(axis=1), 1)
     geometric = np.exp(labels @ np.log(ratio) / size)
     arithmetic = np.maximum(labels @ ratio, 1) / size

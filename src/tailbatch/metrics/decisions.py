@@ -87,7 +87,7 @@ def _best_thresholds(labels: BoolArray, scores: FloatArray) -> npt.NDArray[np.fl
     low, high = below[rows, best], ordered[rows, best]
     middle = low + (high - low) / 2
     middle = np.where(middle < high, middle, low)  # neighboring floats have no middle
-    return np.where((positives[:, 0] > 0) & (f[rows, best] > 0), middle, 0.5)
+    return np.where(f[rows, best] > 0, middle, 0.5)
 
 
 def f_by_label(Y: LabelMatrix, predictions: BoolArray) -> npt.NDArray[np.float64]:
