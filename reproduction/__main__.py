@@ -40,7 +40,25 @@ def read() -> Evidence:
         }
         for record in records.records()
     )
-    return replace(evidence, runs=evidence.runs.merge(said, on="digest"))
+    runs = evidence.runs.merge(said, on="digest")
+    return replace(evidence, runs=runs.assign(arm=list(map(arm, runs.to_dict("records")))))
+
+
+def arm(run: dict[str, object]) -> str:
+    """Return a run's way to choose batches, whatever else is in the records.
+
+    >>> arm({"strategy": "adaptive", "selection_pressure": "16", "strategy_options": "{}"})
+    'adaptive'
+    >>> arm({"strategy": "hard", "selection_pressure": "8", "strategy_options": '{"max_lag": 1}'})
+    'hard 8 {"max_lag": 1}'
+    """
+    pressure, options = run["selection_pressure"], run["strategy_options"]
+    parts = [
+        run["strategy"],
+        "" if pressure == "16" else pressure,
+        "" if options == "{}" else options,
+    ]
+    return " ".join(str(part) for part in parts if part)
 
 
 def page(evidence: Evidence) -> str:
@@ -58,8 +76,10 @@ def page(evidence: Evidence) -> str:
         causes.weights(spreads, evidence),
         causes.script(evidence),
         causes.diagnosis(evidence),
+        strategies.pressures(evidence),
         strategies.reweighting(evidence),
         strategies.default(evidence),
+        strategies.tuning(evidence),
     ]
     return "\n\n".join(sections) + "\n"
 

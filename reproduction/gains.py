@@ -98,11 +98,17 @@ def rank_correlation(first: pd.Series, second: pd.Series) -> float:
     return float(both.rank().corr().to_numpy()[0, 1])
 
 
+def where_all_ran(runs: pd.DataFrame, arms: list[str]) -> pd.DataFrame:
+    """Return the runs of these arms in the cells and folds that all of them have."""
+    some = runs[runs["arm"].isin(arms)].drop_duplicates([*_PAIR, "arm"])
+    return some[some.groupby(_PAIR)["arm"].transform("size") == len(arms)]
+
+
 def mean_rank(runs: pd.DataFrame, arms: list[str], metric: str) -> dict[str, float]:
     """Return each arm's mean rank (1 is best) over the cells and folds that all arms have."""
-    some = runs[runs["arm"].isin(arms)].drop_duplicates([*_PAIR, "arm"])
-    wide = some.pivot(index=_PAIR, columns="arm", values=metric).dropna()
-    if not len(wide) or set(wide) != set(arms):
+    shared = where_all_ran(runs, arms)
+    wide = shared.pivot(index=_PAIR, columns="arm", values=metric).dropna()
+    if not len(wide):
         return {}
     ranks = (-sign(metric) * wide).rank(axis=1)
     return {arm: float(np.mean(ranks[arm])) for arm in arms}

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from itertools import product
 
 import pandas as pd
-from reproduction.gains import CELL, gain, gains_by_dataset, mean_rank, rank_correlation
+from reproduction.gains import (
+    CELL,
+    gain,
+    gains_by_dataset,
+    mean_rank,
+    rank_correlation,
+    where_all_ran,
+)
 from reproduction.text import ARMS, FOCUS, PAPER_MODELS, TITLES, shown, table
 
 from tailbatch.report.evidence import Evidence
@@ -86,7 +93,7 @@ def against_facts(evidence: Evidence) -> str:
         "n_labels": "q",
         "label_cardinality": "cardinality",
     }
-    names = ("adaptive", "adaptive 64:1", "minority", "balanced")
+    names = ("adaptive", "adaptive 64:1", "minority 64:1", "balanced")
     runs = evidence.runs
     correlations, by_dataset = [], {}
     for arm in names:
@@ -175,6 +182,28 @@ def _epochs_to(group: pd.DataFrame, arm: str) -> float | None:
     return 100 * float(reached.min()) / float(lowest["number"]) if len(reached) else float("inf")
 
 
+def pressures(evidence: Evidence) -> str:
+    """Set the pressures of adaptive, and label chains, beside random."""
+    arms = {
+        **{f"adaptive {pressure}": f"adaptive ({pressure})" for pressure in (2, 8)},
+        "adaptive": ARMS["adaptive"],
+        "adaptive 64": "adaptive (64)",
+        "adaptive 64:1": ARMS["adaptive 64:1"],
+        "chain": "chain (16)",
+    }
+    shared = where_all_ran(evidence.runs, ["random", *arms])
+    parts = ["## The pressure, and label chains"]
+    if not len(shared):
+        return "\n\n".join([*parts, "Other pressures and chains have not been run yet."])
+    learners = ", ".join(sorted({str(name).upper() for name in shared["model"]}))
+    parts += [
+        f"On the {shared.groupby([*CELL, 'fold']).ngroups} pairs of cell and fold where all of these ran "
+        f"({learners}; {', '.join(sorted(set(shared['data'])))}), in percent against random:",
+        _against(shared, arms, FOCUS),
+    ]
+    return "\n\n".join(parts)
+
+
 def reweighting(evidence: Evidence) -> str:
     """Set selection beside a reweighted loss and tuned thresholds, with the MLP."""
     runs = evidence.runs[evidence.runs["model"] == "mlp"]
@@ -184,7 +213,7 @@ def reweighting(evidence: Evidence) -> str:
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
     base = plain[(plain["objective"] == "bce") & (plain["arm"] == "random")]
     rows = []
-    arms = {"random": "random", **ARMS, "chain": "chain (16)"}
+    arms = {"random": "random", **ARMS, "adaptive 64": "adaptive (64)", "chain": "chain (16)"}
     for objective, arm in product(("bce", "weighted_bce", "asymmetric"), arms):
         some = plain[(plain["objective"] == objective) & (plain["arm"] == arm)]
         if (objective, arm) == ("bce", "random") or not len(some):
@@ -229,8 +258,7 @@ def default(evidence: Evidence) -> str:
         )
         for arm in sorted(arms, key=lambda arm: sum(found[arm] for found in known.values()))
     ]
-    shared = runs[runs["arm"].isin(arms)].drop_duplicates([*CELL, "fold", "seed", "arm"])
-    count = int((shared.groupby([*CELL, "fold", "seed"]).size() == len(arms)).sum())
+    count = len(where_all_ran(runs, arms)) // len(arms)
     parts += [
         f"Mean rank (1 is best, {len(arms)} is last) over the {count} cells and folds that all of these "
         "have, on validation rows; the strategy with the lowest sum comes first.",
@@ -239,3 +267,34 @@ def default(evidence: Evidence) -> str:
         ),
     ]
     return "\n\n".join(parts)
+
+
+def tuning(evidence: Evidence) -> str:
+    """Rank ways to set up minority, on validation rows."""
+    arms = {
+        "minority 64:1": "64 to 1",
+        "minority 64:4": "64 to 4",
+        "minority 4": "4",
+        "minority": "16",
+        "minority 64": "64",
+        'minority 64:1 {"power": 1.0}': "64 to 1, power 1",
+        'minority 4 {"power": 1.0}': "4, power 1",
+        'minority {"power": 1.0}': "16, power 1",
+        "balanced": "balanced",
+    }
+    shared = where_all_ran(evidence.runs, ["random", *arms])
+    parts = ["## How to set up `minority`, from validation only"]
+    if not len(shared):
+        return "\n\n".join([*parts, "The ways to set it up have not been run yet."])
+    metrics = [f"validation_{name}" for name in FOCUS if name != "minority_macro_f"]
+    header = [TITLES[metric.removeprefix("validation_")] for metric in metrics]
+    parts += [
+        "Change against random in percent on validation rows: constant and annealed pressures, and "
+        "rarity counted by its square root (power 0.5, the default) or as it is (power 1), with the MLP "
+        f"on {', '.join(sorted(set(shared['data'])))}, {shared['fold'].nunique()} folds."
+    ]
+    rows = [
+        (name, *(shown(gain(shared, arm, metric)) for metric in metrics))
+        for arm, name in arms.items()
+    ]
+    return "\n\n".join([*parts, table(["minority with", *header], rows)])

@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
 from reproduction import causes, paper, strategies
-from reproduction.gains import Gain, gain, mean_rank, pairs, rank_correlation, sign, signed_rank_p
+from reproduction.gains import (
+    Gain,
+    gain,
+    mean_rank,
+    pairs,
+    rank_correlation,
+    sign,
+    signed_rank_p,
+    where_all_ran,
+)
 
 from tailbatch.report.tables import PAPER_METRICS
 
@@ -72,6 +81,13 @@ def test_ranks_are_taken_where_all_arms_ran(runs):
     assert mean_rank(runs, ["random", "chain"], "macro_f") == {}
 
 
+def test_only_cells_and_folds_of_all_arms_are_shared(runs):
+    shared = where_all_ran(runs, ["random", "adaptive", "minority"])
+    assert set(shared["data"]) == {"yeast"}
+    assert set(shared["fold"]) == {1}
+    assert sorted(shared["arm"]) == ["adaptive", "minority", "random"]
+
+
 def test_too_little_to_test_or_correlate_is_not_a_number(runs):
     assert np.isnan(signed_rank_p(runs[runs["data"] == "scene"], "adaptive", "macro_f", "random"))
     two = pd.Series([1.0, 2.0])
@@ -115,3 +131,5 @@ def test_sections_say_so_where_nothing_was_run():
     )
     assert "not been run yet" in causes.script(empty)
     assert "Not enough runs yet" in strategies.default(empty)
+    assert "not been run yet" in strategies.pressures(empty)
+    assert "not been run yet" in strategies.tuning(empty)

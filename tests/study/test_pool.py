@@ -17,7 +17,7 @@ from tailbatch.results import ResultStore
 from tailbatch.study import WorkerPool, run_study
 
 
-def until(condition, seconds=60):
+def until(condition, seconds=180):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
