@@ -90,8 +90,9 @@ if __name__ == "__main__":
 """
 
 
-def start_endless(tiny, store, tmp_path):
-    """Start a runner whose one run never ends; return it and its worker's process id, under way."""
+@pytest.fixture
+def endless(tiny, store, tmp_path):
+    """A runner whose one run never ends, and the process ids of its workers, under way."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
@@ -103,16 +104,19 @@ def start_endless(tiny, store, tmp_path):
         # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
-    children = f"/proc/{runner.pid}/task/{runner.pid}/children"
-    with open(children) as stream:
-        workers = [int(pid) for pid in stream.read().split()]
-    return runner, workers
+    try:
+        until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
+        children = f"/proc/{runner.pid}/task/{runner.pid}/children"
+        with open(children) as stream:
+            workers = [int(pid) for pid in stream.read().split()]
+        yield runner, workers
+    finally:
+        runner.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_when_their_runner_is_killed_or_interrupted(tiny, store, tmp_path, number):
-    runner, workers = start_endless(tiny, store, tmp_path)
+def test_workers_end_when_their_runner_is_killed_or_interrupted(endless, store, number):
+    runner, workers = endless
     assert all(alive(pid) for pid in workers)
     saved = next((store.path / "checkpoints").glob("[!.]*.safetensors"))
     before = saved.stat().st_mtime_ns
