@@ -40,8 +40,10 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := sorted(set(given.only) - set(NAMES)):
         parser.error(f"unknown target {', '.join(unknown)}; there are: {', '.join(NAMES)}")
-    lines = {name: fuzz(name, given.minutes) for name in given.only or NAMES}
-    keep(lines)
+    lines = {}
+    for name in given.only or NAMES:
+        lines[name] = fuzz(name, given.minutes)
+        keep(name, lines[name])
     for line in lines.values():
         print(line)
     return sum(" 0 findings" not in line for line in lines.values())
@@ -81,12 +83,12 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def keep(lines: dict[str, str]) -> None:
-    """Put the lines into the file of figures, each with its day."""
+def keep(name: str, line: str) -> None:
+    """Put a target's line into the file of figures, with its day."""
     known = FIGURES.read_text().splitlines() if FIGURES.exists() else []
     figures = {line.partition(":")[0]: line for line in known}
     today = datetime.now(UTC).date().isoformat()
-    figures |= {name: f"{line} ({today})" for name, line in lines.items()}
+    figures[name] = f"{line} ({today})"
     FIGURES.write_text("".join(f"{figures[name]}\n" for name in NAMES if name in figures))
 
 
