@@ -22,10 +22,6 @@ STRATEGIES = ["random", "balanced", "hard", "adaptive", "chain", "minority"]
 ODD = {"batch_size": 89}  # the last batch holds one sample, less than there are ranks
 
 
-def settings(strategy):
-    return {"epochs": 3} if strategy == "minority" else {}
-
-
 def by_label(index):
     """Return losses (b, 3), of which the mean is the loss of the sample."""
     return losses(index)[:, None] * np.array([[0.5, 1.0, 1.5]], dtype=np.float32)
@@ -37,9 +33,7 @@ def tell(chosen, strategy, index):
 
 def slices(strategy, gather_every=1, **options):
     """Draw three epochs; return this rank's slices and their loss scales."""
-    chosen = DistributedSelector(
-        selector(strategy, **settings(strategy), **options), gather_every=gather_every
-    )
+    chosen = DistributedSelector(selector(strategy, **options), gather_every=gather_every)
     drawn = []
     for _ in range(3):
         for index in chosen:

@@ -31,16 +31,10 @@ def samples(batches):
     return sorted(sample for batch in batches for sample in batch)
 
 
-def settings_of(strategy):
-    return {"epochs": 6} if strategy == "minority" else {}
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_starts_with_the_same_warm_up(strategy):
     def batches(strategy, **settings):
-        selector = make_selector(
-            strategy, Y, X=X, batch_size=8, **settings_of(strategy), **settings
-        )
+        selector = make_selector(strategy, Y, X=X, batch_size=8, **settings)
         assert isinstance(selector, WarmUp)
         assert selector.strategy == strategy
         return drain(selector, per_label, epochs=5)
@@ -81,7 +75,7 @@ def test_losses_of_the_warm_up_count():
 @pytest.mark.parametrize("strategy", ["balanced", "chain", "minority"])
 def test_label_matrices_of_every_kind_are_the_same(strategy, labels):
     def batches(Y):
-        selector = make_selector(strategy, Y, X=X, batch_size=8, **settings_of(strategy))
+        selector = make_selector(strategy, Y, X=X, batch_size=8)
         return drain(selector, per_label, epochs=4)
 
     assert batches(labels) == batches(Y)
@@ -150,10 +144,11 @@ def test_rows_must_match():
 
 
 def test_annealing_counts_from_the_end_of_the_warm_up():
-    selector = make_selector("minority", Y, epochs=5, warm_up_epochs=2)
+    annealed = Geometric(64, 1)
+    selector = make_selector("minority", Y, selection_pressure=annealed, epochs=5, warm_up_epochs=2)
     assert [selector.selector._pressure(epoch) for epoch in range(3)] == pytest.approx([64, 8, 1])
     with pytest.raises(SelectionError, match="give epochs="):
-        make_selector("minority", Y)
+        make_selector("minority", Y, selection_pressure=annealed)
     short = make_selector("adaptive", Y, weights=1, selection_pressure=Geometric(64, 1), epochs=2)
     drain(short, per_label, epochs=2)
 

@@ -64,8 +64,8 @@ def make_selector(
     batch_size
         Samples in a batch.
     selection_pressure
-        s_e, a number from 1 or a schedule. By default 16; 64 annealed to 1 for ``minority``.
-        ``random``, ``uniform`` and ``balanced`` have none.
+        s_e, a number from 1 or a schedule, 16 by default. ``random``, ``uniform`` and ``balanced``
+        have none.
     warm_up_epochs
         Plain shuffled epochs first, the same batches for every strategy.
     seed

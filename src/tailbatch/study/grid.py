@@ -23,8 +23,6 @@ Entry: TypeAlias = str | Mapping[str, Any]
 """A name, or a table with a name and settings of its own."""
 
 WITHOUT_PRESSURE = ("random", "uniform", "balanced")
-OWN_PRESSURE: Mapping[str, Pressure] = {"minority": (64.0, 1.0)}
-"""Strategies that are not tried with the study's pressures unless their entry says so."""
 
 MAX_RUNS = 100_000
 """Each planned run costs memory, and a file can ask for any number."""
@@ -54,7 +52,7 @@ class Study:
         their own; any other key is an option of the strategy.
     selection_pressures
         Numbers, or ``"64:1"`` for one annealed from 64 to 1. ``random``, ``uniform`` and ``balanced``
-        have none, ``minority`` has its own, 64:1; they appear once whatever the pressures.
+        have none and appear once whatever the pressures.
     batch_sizes
         None: the plan's.
     n_folds, folds
@@ -157,15 +155,12 @@ class Study:
     def _choices(self, entry: Entry) -> Iterator["_Choice"]:
         strategy, options = _settings(entry)
         seeds = options.pop("seeds", self.seeds)
-        own = [OWN_PRESSURE[strategy]] if strategy in OWN_PRESSURE else None
         given = options.pop("selection_pressures", None)
         pressures: list[Pressure]
         if strategy in WITHOUT_PRESSURE:
             if given is not None:
                 raise StudyError(f"the strategy {strategy} has no selection pressure; leave it out")
             pressures = [None]
-        elif given is None and own is not None:
-            pressures = own
         else:
             pressures = [parse_pressure(p) for p in given or self.selection_pressures]
         loss = options.pop("selection_loss", self.plan.selection_loss)
