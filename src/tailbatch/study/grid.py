@@ -66,13 +66,13 @@ class Study:
 
     Examples
     --------
-    >>> study = Study(name="try", datasets=["debtags"], strategies=["random", "adaptive", "minority"],
-    ...               selection_pressures=[2, 16], n_folds=3)
+    >>> study = Study(name="try", datasets=["debtags"], strategies=["random", "adaptive"],
+    ...               selection_pressures=[2, "64:1"], n_folds=3)
     >>> specs = study.specs({"debtags": "ab12"})
     >>> len(specs)
-    12
+    9
     >>> sorted({(spec.strategy, spec.selection_pressure) for spec in specs}, key=str)
-    [('adaptive', 16.0), ('adaptive', 2.0), ('minority', (64.0, 1.0)), ('random', None)]
+    [('adaptive', (64.0, 1.0)), ('adaptive', 2.0), ('random', None)]
     """
 
     name: str
