@@ -312,6 +312,9 @@ class SelectorContract:
                 selector.load_state_dict(partial)
         with pytest.raises(SelectionError, match="times_drawn"):
             selector.load_state_dict({**before, "times_drawn": np.zeros(3)})
+        beyond = np.full(len(before["times_drawn"]), 2**40)  # would wrap around
+        with pytest.raises(SelectionError, match="times_drawn"):
+            selector.load_state_dict({**before, "times_drawn": beyond})
         assert same_state(before, selector.state_dict())
 
     def test_equal_selectors_have_equal_digests(self):
