@@ -105,10 +105,11 @@ def where_all_ran(runs: pd.DataFrame, arms: list[str]) -> pd.DataFrame:
 
 
 def mean_rank(runs: pd.DataFrame, arms: list[str], metric: str) -> dict[str, float]:
-    """Return each arm's mean rank (1 is best) over the cells and folds that all arms have."""
+    """Return each arm's mean rank (1 is best) over the folds that all have; cells count alike."""
     shared = where_all_ran(runs, arms)
     wide = shared.pivot(index=_PAIR, columns="arm", values=metric).dropna()
     if not len(wide):
         return {}
     ranks = (-sign(metric) * wide).rank(axis=1)
-    return {arm: float(np.mean(ranks[arm])) for arm in arms}
+    by_cell = ranks.groupby(level=CELL).mean()
+    return {arm: float(np.mean(by_cell[arm])) for arm in arms}

@@ -17,6 +17,9 @@ from reproduction.text import ARMS, FOCUS, PAPER_MODELS, TITLES, shown, table
 
 from tailbatch.report.evidence import Evidence
 
+CONTENDERS = ("random", "balanced", "adaptive", "minority", "minority 64:1")
+SKEWED = 2  # a mean imbalance ratio above this is what selection is for
+
 
 def strategies(evidence: Evidence) -> str:
     """Every way to choose batches against random, over the paper's models."""
@@ -93,7 +96,7 @@ def against_facts(evidence: Evidence) -> str:
         "n_labels": "q",
         "label_cardinality": "cardinality",
     }
-    names = ("adaptive", "adaptive 64:1", "minority 64:1", "balanced")
+    names = ("adaptive", "adaptive 64:1", "minority", "minority 64:1", "balanced")
     runs = evidence.runs
     correlations, by_dataset = [], {}
     for arm in names:
@@ -242,31 +245,49 @@ def _objective(hyperparameters: str) -> str:
 
 
 def default(evidence: Evidence) -> str:
-    """Rank the strategies on validation rows."""
-    runs = evidence.runs
-    arms = ["random", *ARMS]
-    metrics = [f"validation_{name}" for name in FOCUS]
-    ranks = {metric: mean_rank(runs, arms, metric) for metric in metrics}
-    known = {metric: found for metric, found in ranks.items() if found}
+    """Rank the strategies that could be the default on validation rows."""
+    runs, arms = evidence.runs, list(CONTENDERS)
+    shared = where_all_ran(runs, arms)
     parts = ["## A default, from validation only"]
-    if not known:
-        return "\n\n".join([*parts, "Not enough runs yet to rank all strategies in one cell."])
+    if not len(shared):
+        return "\n\n".join([*parts, "Not enough runs yet to rank the strategies in one cell."])
+    skewed = shared[shared["data"].isin(_skewed(evidence))]
+    for title, some in (
+        ("all datasets", shared),
+        (f"datasets with a MeanIR above {SKEWED}", skewed),
+    ):
+        if len(some):
+            parts += [_rank_note(title, some), _rank_table(some, arms)]
+    return "\n\n".join(parts)
+
+
+def _skewed(evidence: Evidence) -> set[str]:
+    """Return the datasets whose labels are clearly imbalanced."""
+    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
+    return set(facts.loc[facts["mean_imbalance_ratio"] > SKEWED, "dataset"])
+
+
+def _rank_note(title: str, runs: pd.DataFrame) -> str:
+    return (
+        f"Mean rank on validation rows (1 is best, {len(CONTENDERS)} is last), {title} "
+        f"({', '.join(sorted(set(runs['data'])))}): {runs.groupby(CELL).ngroups} cells, which count "
+        f"alike, {len(runs) // len(CONTENDERS)} folds that all have. The lowest mean comes first."
+    )
+
+
+def _rank_table(runs: pd.DataFrame, arms: list[str]) -> str:
+    ranks = {name: mean_rank(runs, arms, f"validation_{name}") for name in FOCUS}
+    ranks = {name: found for name, found in ranks.items() if found}
+    means = {arm: sum(found[arm] for found in ranks.values()) / len(ranks) for arm in arms}
     rows = [
         (
             {"random": "random", **ARMS}[arm],
-            *(f"{found[arm]:.2f}" for found in known.values()),
+            *(f"{found[arm]:.2f}" for found in ranks.values()),
+            f"{means[arm]:.2f}",
         )
-        for arm in sorted(arms, key=lambda arm: sum(found[arm] for found in known.values()))
+        for arm in sorted(arms, key=means.__getitem__)
     ]
-    count = len(where_all_ran(runs, arms)) // len(arms)
-    parts += [
-        f"Mean rank (1 is best, {len(arms)} is last) over the {count} cells and folds that all of these "
-        "have, on validation rows; the strategy with the lowest sum comes first.",
-        table(
-            ["strategy", *(TITLES[metric.removeprefix("validation_")] for metric in known)], rows
-        ),
-    ]
-    return "\n\n".join(parts)
+    return table(["strategy", *(TITLES[name] for name in ranks), "mean"], rows)
 
 
 def tuning(evidence: Evidence) -> str:

@@ -13,6 +13,7 @@ ARMS = {
     "hard": "hard (16)",
     "adaptive": "adaptive (16)",
     "adaptive 64:1": "adaptive (64 to 1)",
+    "minority": "minority (16)",
     "minority 64:1": "minority (64 to 1)",
 }
 TITLES = {

@@ -213,7 +213,7 @@ def test_labels_that_are_not_binary_are_refused():
 def test_nested_settings_reach_the_model_the_strategy_and_the_plan():
     X, Y = rows()
     classifier = TailbatchClassifier(
-        model="dela", model__latent=5, strategy__cap_quantile=0.9, plan__early_stopping=1, **FAST
+        model="dela", model__latent=5, strategy__power=0.9, plan__early_stopping=1, **FAST
     )
     assert clone(classifier).get_params()["model__latent"] == 5
     classifier.set_params(model__latent=7, epochs=20, lr=0.5).fit(X, Y)

@@ -60,7 +60,7 @@ def fit(
     strategy: Annotated[
         str,
         typer.Option(help="random, uniform, balanced, hard, adaptive, chain or minority."),
-    ] = "adaptive",
+    ] = "minority",
     pressure: Annotated[
         str | None,
         typer.Option(help="Selection pressure from 1, or auto: the best of 2, 8, 16, 64."),
