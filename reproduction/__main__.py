@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from reproduction import causes, paper, strategies
+from reproduction import answers, causes, paper, strategies
 from reproduction.figure import draw
 from reproduction.gains import gain
 from reproduction.text import ARMS, FOCUS, TITLES, shown, table
@@ -66,6 +66,7 @@ def page(evidence: Evidence) -> str:
     spreads = pd.read_csv(HERE / "weights.csv")
     sections = [
         (HERE / "summary.md").read_text().strip(),
+        answers.in_short(evidence),
         paper.what_was_run(evidence),
         strategies.strategies(evidence),
         paper.beside_the_paper(evidence),

@@ -42,7 +42,7 @@ def _shared_warm_ups(runs: pd.DataFrame) -> str:
 
 def beside_the_paper(evidence: Evidence) -> str:
     """Set our random and adaptive beside the printed ones, and count directions."""
-    cells = _cells_of_the_paper(evidence.runs)
+    cells = directions(evidence.runs)
     counts = cells["verdict"].value_counts()
     total = len(cells)
     sure = cells[cells["verdict"].isin(["confirmed", "contradicted"])]
@@ -55,7 +55,7 @@ def beside_the_paper(evidence: Evidence) -> str:
         f"{counts.get('tie', 0)} ties, {counts.get('not run', 0)} not run. A direction is that of the "
         "mean over the folds; the last column says for how many cells the 95% interval of our paired "
         "difference leaves zero out.",
-        _directions(cells, evidence.runs),
+        _direction_table(cells, evidence.runs),
         f"Our random is within 0.03 of the printed one in {int(close.sum())} of "
         f"{int(cells['ours_random'].notna().sum())} cells. LLOG-F, yahoo-Arts and yahoo-Business were "
         "measured on other label columns in the paper, so their cells compare different tasks.",
@@ -66,7 +66,7 @@ def beside_the_paper(evidence: Evidence) -> str:
     return "\n\n".join(lines)
 
 
-def _cells_of_the_paper(runs: pd.DataFrame) -> pd.DataFrame:
+def directions(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row a printed direction: printed and our values, and the verdict."""
     theirs = printed("results").pivot_table(
         index=["dataset", "model", "metric"], columns="strategy", values="value", sort=False
@@ -99,7 +99,7 @@ def _cells_of_the_paper(runs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _directions(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
+def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     rows = []
     for model, metric in product(PAPER_MODELS, PAPER_METRICS):
         some = cells[(cells["model"].str.casefold() == model) & (cells["metric"] == metric)]

@@ -251,7 +251,7 @@ def default(evidence: Evidence) -> str:
     parts = ["## A default, from validation only"]
     if not len(shared):
         return "\n\n".join([*parts, "Not enough runs yet to rank the strategies in one cell."])
-    skewed = shared[shared["data"].isin(_skewed(evidence))]
+    skewed = shared[shared["data"].isin(skewed_datasets(evidence))]
     for title, some in (
         ("all datasets", shared),
         (f"datasets with a MeanIR above {SKEWED}", skewed),
@@ -261,7 +261,7 @@ def default(evidence: Evidence) -> str:
     return "\n\n".join(parts)
 
 
-def _skewed(evidence: Evidence) -> set[str]:
+def skewed_datasets(evidence: Evidence) -> set[str]:
     """Return the datasets whose labels are clearly imbalanced."""
     facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
     return set(facts.loc[facts["mean_imbalance_ratio"] > SKEWED, "dataset"])
@@ -275,10 +275,17 @@ def _rank_note(title: str, runs: pd.DataFrame) -> str:
     )
 
 
-def _rank_table(runs: pd.DataFrame, arms: list[str]) -> str:
+def mean_ranks(
+    runs: pd.DataFrame, arms: list[str]
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Return each arm's mean rank on validation rows, for each metric and over all of them."""
     ranks = {name: mean_rank(runs, arms, f"validation_{name}") for name in FOCUS}
     ranks = {name: found for name, found in ranks.items() if found}
-    means = {arm: sum(found[arm] for found in ranks.values()) / len(ranks) for arm in arms}
+    return ranks, {arm: sum(by[arm] for by in ranks.values()) / len(ranks) for arm in arms}
+
+
+def _rank_table(runs: pd.DataFrame, arms: list[str]) -> str:
+    ranks, means = mean_ranks(runs, arms)
     rows = [
         (
             {"random": "random", **ARMS}[arm],

@@ -98,7 +98,7 @@ def test_too_little_to_test_or_correlate_is_not_a_number(runs):
 def test_a_direction_is_confirmed_contradicted_or_not_run(runs):
     # The paper's DELA gains in Macro-F on both datasets.
     others = dict.fromkeys(set(PAPER_METRICS) - {"macro_f"}, np.nan)
-    cells = paper._cells_of_the_paper(runs.assign(dataset=runs["data"], **others))
+    cells = paper.directions(runs.assign(dataset=runs["data"], **others))
     assert len(cells) == 390
     dela = cells[(cells["model"] == "DELA") & (cells["metric"] == "macro_f")].set_index("dataset")
     assert dela.loc["scene", "verdict"] == "confirmed"

@@ -91,7 +91,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         same data and settings.
     **model__options
         Nested settings: ``model__latent=64`` for the model's hyperparameters,
-        ``strategy__cap_quantile=0.95`` for options of `tailbatch.selection.make_selector`,
+        ``strategy__power=1.0`` for options of `tailbatch.selection.make_selector`,
         ``plan__early_stopping=10`` for further fields of the training plan.
 
     Attributes
