@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 _busy = threading.Lock()
+_GRACE = 5  # seconds
 
 
 class WorkerPool(ProcessPoolExecutor):
@@ -52,10 +53,12 @@ def _start_worker(lifeline: Connection) -> None:
 def _watch(lifeline: Connection) -> None:
     lifeline.poll(None)  # nothing is ever sent: this returns when the other end is closed
     os.kill(os.getpid(), signal.SIGINT)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
     with _busy:  # the run under way has saved
+        # Time to hand over its outcome and to be told to end. The workers of a pool that broke are
+        # told by SIGTERM only (since Python 3.12), which a run takes as a request to save.
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join(_GRACE)
         os._exit(1)
 
 
