@@ -47,8 +47,10 @@ def sign(metric: str) -> int:
 
 def pairs(runs: pd.DataFrame, arm: str, baseline: str, metric: str) -> pd.DataFrame:
     """Return one row a pair of runs: the cell, ``value`` of the arm and ``before`` of the baseline."""
+    # A few columns of a wide frame, which pandas would copy as a whole.
+    narrow = pd.DataFrame({column: runs[column] for column in ("arm", *_PAIR, metric)})
     columns = {
-        name: runs.loc[runs["arm"] == name, [*_PAIR, metric]].drop_duplicates(_PAIR)
+        name: narrow[narrow["arm"] == name].drop(columns="arm").drop_duplicates(_PAIR)
         for name in (arm, baseline)
     }
     both = columns[arm].merge(columns[baseline], on=_PAIR, suffixes=("", "_before"))

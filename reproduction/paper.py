@@ -1,6 +1,8 @@
 """Our numbers beside the printed ones."""
 
+from collections import defaultdict
 from itertools import product
+from pathlib import Path
 
 import pandas as pd
 from reproduction.gains import CELL, gain, pairs, sign, signed_rank_p
@@ -9,6 +11,7 @@ from reproduction.text import PAPER_MODELS, TITLES, table
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.published import dataset_key, printed
 from tailbatch.report.tables import PAPER_METRICS
+from tailbatch.study import load_study
 
 
 def what_was_run(evidence: Evidence) -> str:
@@ -18,20 +21,27 @@ def what_was_run(evidence: Evidence) -> str:
         runs=("digest", "size"), arms=("arm", "nunique"), folds=("fold", "nunique")
     )
     rows = [(*key, *values) for key, values in zip(counts.index, counts.values, strict=True)]
-    planned = len(runs) + len(evidence.absent)
     return "\n\n".join(
         [
             "## What was run",
-            f"{len(runs):,} of the {planned:,} planned runs, each 100 epochs with batches of 128, Adam "
-            "(learning rate 1e-4, L2 1e-4), three epochs of warm-up, one thread, seed 0, five folds "
-            "(80% training, 10% validation, 10% test), the paper's preparation of the data, and the "
-            "epoch with the best validation Macro-AUC. MPVAE multiplies the learning rate by ten, "
+            f"{len(runs):,} of {len(planned(evidence)):,} planned runs, each 100 epochs with batches of "
+            "128, Adam (learning rate 1e-4, L2 1e-4), three epochs of warm-up, one thread, seed 0, five "
+            "folds (80% training, 10% validation, 10% test), the paper's preparation of the data, and "
+            "the epoch with the best validation Macro-AUC. MPVAE multiplies the learning rate by ten, "
             "which is its authors' own rate. For one dataset, model and fold all strategies share rows, "
             f"initial weights and warm-up, bit for bit: {_shared_warm_ups(runs)}. The plan is in "
             "`reproduction/` as study files; what is missing below was not run.",
             table(["dataset", "model", "runs", "ways to choose batches", "folds"], rows),
         ]
     )
+
+
+def planned(evidence: Evidence) -> set[str]:
+    """Return the digests of all runs that the study files here plan."""
+    facts = evidence.datasets.drop_duplicates("dataset").set_index("dataset")
+    digests = defaultdict(str, facts["digest"].to_dict())
+    studies = [load_study(str(path)) for path in sorted(Path(__file__).parent.glob("*.toml"))]
+    return {spec.digest for study in studies for spec in study.specs(digests)}
 
 
 def _shared_warm_ups(runs: pd.DataFrame) -> str:

@@ -19,6 +19,12 @@ from reproduction.gains import (
 from tailbatch.report.tables import PAPER_METRICS
 
 
+@pytest.fixture(scope="module")
+def evidence():
+    """The committed records."""
+    return reproduction.read()
+
+
 @pytest.fixture
 def runs():
     """Two cells of two folds; the third arm lacks a fold, and a repeated run must not count twice."""
@@ -108,10 +114,11 @@ def test_a_direction_is_confirmed_contradicted_or_not_run(runs):
 
 
 def test_the_committed_page_figure_and_readme_follow_from_the_committed_records(
-    tmp_path, monkeypatch
+    evidence, tmp_path, monkeypatch
 ):
     committed = {path: path.read_text() for path in (reproduction.PAGE, reproduction.FIGURE)}
     monkeypatch.setattr("sys.argv", ["reproduction"])
+    monkeypatch.setattr(reproduction, "read", lambda: evidence)
     for name in ("PAGE", "FIGURE", "README"):
         path = getattr(reproduction, name)
         copy = tmp_path / path.name
@@ -123,8 +130,11 @@ def test_the_committed_page_figure_and_readme_follow_from_the_committed_records(
         assert copy.read_text() == committed[copy], f"{copy.name}: run `make reproduction`"
 
 
-def test_sections_say_so_where_nothing_was_run():
-    evidence = reproduction.read()
+def test_every_run_is_one_of_the_plan(evidence):
+    assert set(evidence.runs["digest"]) < paper.planned(evidence)
+
+
+def test_sections_say_so_where_nothing_was_run(evidence):
     few = evidence.runs[evidence.runs["arm"] == "random"]
     empty = type(evidence)(
         runs=few, curves=evidence.curves, labels=evidence.labels, losses=evidence.losses
