@@ -22,7 +22,16 @@ def parts() -> Parts:
 def train(parts):
     """Train a model by a plan's fields; returns the model and the training."""
 
-    def train(model="mlp", strategy="adaptive", *, seed=0, parts=parts, trainer=None, **fields):
+    def train(
+        model="mlp",
+        strategy="adaptive",
+        *,
+        pressure=None,
+        seed=0,
+        parts=parts,
+        trainer=None,
+        **fields,
+    ):
         plan = TrainingPlan(
             **{"epochs": 4, "batch_size": 16, "lr": 0.01, "warm_up_epochs": 1} | fields
         )
@@ -35,6 +44,7 @@ def train(parts):
             batch_size=plan.batch_size,
             warm_up_epochs=plan.warm_up_epochs,
             epochs=plan.epochs,
+            selection_pressure=pressure,
             seed=seed,
         )
         return model, Trainer(plan, seed=seed, **(trainer or {})).fit(model, parts, selector)

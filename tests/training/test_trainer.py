@@ -16,7 +16,7 @@ from tailbatch.errors import TrainingError, TrainingInterrupted
 from tailbatch.metrics import evaluate
 from tailbatch.models import MODELS, make_model, wrap
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import STRATEGIES, Selector
+from tailbatch.selection import STRATEGIES, Geometric, Selector
 from tailbatch.training import Callback, Trainer, weights_digest
 
 
@@ -61,7 +61,7 @@ def test_every_strategy_shares_the_warm_up_bit_for_bit(train):
 
 
 def test_exposure_counts_the_draws_of_all_epochs(train):
-    _, training = train(strategy="minority", epochs=6)
+    _, training = train(strategy="minority", pressure=Geometric(64, 1), epochs=6)
     assert training.label_exposure[2] > 1.1, "the rarest label, drawn under pressure"
     last = training.diagnostics.label_exposure
     assert training.label_exposure[2] > last[2], "the pressure is gone in the last epoch"
