@@ -45,13 +45,7 @@ def read() -> Evidence:
 
 
 def arm(run: dict[str, object]) -> str:
-    """Return a run's way to choose batches, whatever else is in the records.
-
-    >>> arm({"strategy": "adaptive", "selection_pressure": "16", "strategy_options": "{}"})
-    'adaptive'
-    >>> arm({"strategy": "hard", "selection_pressure": "8", "strategy_options": '{"max_lag": 1}'})
-    'hard 8 {"max_lag": 1}'
-    """
+    """Return the name of a run's way to choose batches, whatever else is in the records."""
     pressure, options = run["selection_pressure"], run["strategy_options"]
     parts = [
         run["strategy"],

@@ -1,11 +1,9 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
-import json
-
 import pandas as pd
 from reproduction.gains import gain, where_all_ran
 from reproduction.paper import directions
-from reproduction.strategies import CONTENDERS, SKEWED, mean_ranks, skewed_datasets
+from reproduction.strategies import CONTENDERS, SKEWED, mean_ranks, objective_of, skewed_datasets
 from reproduction.text import ARMS, PAPER_MODELS, TITLES
 
 from tailbatch.report.evidence import Evidence
@@ -75,7 +73,7 @@ def _rare_labels(runs: pd.DataFrame, which: str) -> str:
 
 def _loss_or_selection(runs: pd.DataFrame) -> str:
     mlp = runs[runs["model"] == "mlp"]
-    objectives = mlp["hyperparameters"].map(lambda text: json.loads(text).get("objective", "bce"))
+    objectives = mlp["hyperparameters"].map(objective_of)
     # The objective becomes a part of the arm, so that the four ways are compared fold by fold.
     ways = mlp.assign(arm=objectives + ", " + mlp["arm"], learner="mlp")
     arms = {

@@ -212,7 +212,7 @@ def reweighting(evidence: Evidence) -> str:
     runs = evidence.runs[evidence.runs["model"] == "mlp"]
     if not len(runs):
         return "## Selection, reweighted loss, tuned thresholds\n\nThe MLP has not been run yet."
-    plain = runs.assign(objective=runs["hyperparameters"].map(_objective))
+    plain = runs.assign(objective=runs["hyperparameters"].map(objective_of))
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
     base = plain[(plain["objective"] == "bce") & (plain["arm"] == "random")]
     rows = []
@@ -240,7 +240,8 @@ def reweighting(evidence: Evidence) -> str:
     )
 
 
-def _objective(hyperparameters: str) -> str:
+def objective_of(hyperparameters: str) -> str:
+    """Return the MLP's objective from a run's hyperparameters."""
     return str(json.loads(hyperparameters).get("objective", "bce"))
 
 

@@ -130,6 +130,23 @@ def test_the_committed_page_figure_and_readme_follow_from_the_committed_records(
         assert copy.read_text() == committed[copy], f"{copy.name}: run `make reproduction`"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "pressure", "options", "name"),
+    [
+        ("random", "", "{}", "random"),
+        ("adaptive", "16", "{}", "adaptive"),
+        ("hard", "8", '{"max_lag": 1}', 'hard 8 {"max_lag": 1}'),
+    ],
+)
+def test_names_of_arms_do_not_depend_on_other_runs(strategy, pressure, options, name):
+    run = {
+        "strategy": strategy,
+        "selection_pressure": pressure,
+        "strategy_options": options,
+    }
+    assert reproduction.arm(run) == name
+
+
 def test_every_run_is_one_of_the_plan(evidence):
     assert set(evidence.runs["digest"]) < paper.planned(evidence)
 
