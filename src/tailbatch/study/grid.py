@@ -24,7 +24,7 @@ Entry: TypeAlias = str | Mapping[str, Any]
 
 WITHOUT_PRESSURE = ("random", "uniform", "balanced")
 
-MAX_RUNS = 20_000
+MAX_RUNS = 10_000
 """Each planned run costs memory, and a file can ask for any number."""
 
 _STUDIES = Path(__file__).parents[1] / "studies"
@@ -102,8 +102,7 @@ class Study:
         try:
             StudyPlan(name=self.name, specs=())
             # A digest for each dataset is all that is missing; the rest is checked by making it.
-            for _ in self._runs({source.name: "" for source in self.sources}):
-                pass
+            self.specs({source.name: "" for source in self.sources})
         except (ResultError, TypeError) as error:
             raise StudyError(f"study {self.name}: {error}") from error
 
@@ -120,10 +119,6 @@ class Study:
         digests
             The content of each dataset, by name.
         """
-        return tuple({spec.digest: spec for spec in self._runs(digests)}.values())
-
-    def _runs(self, digests: Mapping[str, str]) -> Iterator[RunSpec]:
-        """Yield every combination, equal ones included."""
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
             self.models,
@@ -136,8 +131,8 @@ class Study:
                 f"study {self.name} asks for {count:,} runs or more, and {MAX_RUNS:,} can be "
                 "planned: make several studies of it"
             )
-        for (source, preparation), model, fold, batch_size, choice in itertools.product(*axes):
-            yield RunSpec(
+        specs = (
+            RunSpec(
                 dataset=source.name,
                 dataset_digest=digests[source.name],
                 preparation=preparation,
@@ -153,6 +148,9 @@ class Study:
                 strategy_options=choice.options,
                 seed=choice.seed,
             )
+            for (source, preparation), model, fold, batch_size, choice in itertools.product(*axes)
+        )
+        return tuple({spec.digest: spec for spec in specs}.values())
 
     def _choices(self, entry: Entry) -> Iterator["_Choice"]:
         strategy, options = _settings(entry)
