@@ -68,8 +68,13 @@ def compare(
         str, typer.Option(help="Comma-separated.")
     ] = "random,balanced,hard,adaptive,minority",
     pressures: Annotated[
-        str, typer.Option(help="Selection pressures, comma-separated; 64:1 falls from 64 to 1.")
-    ] = "16",
+        str | None,
+        typer.Option(
+            help="Selection pressures, comma-separated: numbers from 1, 64:1, which falls from 64 to 1, "
+            "imbalance, which is MeanIR. Otherwise each strategy's own: 16, and imbalance for minority.",
+            show_default=False,
+        ),
+    ] = None,
     preparation: Annotated[str, typer.Option(help="full, paper or as-published.")] = "full",
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each fold, from 0.")] = 1,
@@ -101,7 +106,7 @@ def compare(
         preparations=[preparation],
         models=_names(models),
         strategies=_names(strategies),
-        selection_pressures=_names(pressures),
+        selection_pressures=None if pressures is None else _names(pressures),
         n_folds=folds,
         seeds=range(seeds),
         plan=TrainingPlan(epochs=epochs, batch_size=batch_size, lr=lr),

@@ -39,9 +39,8 @@ def show_study(study: Study) -> None:
     """Print what a study compares."""
     table = Table.grid(padding=(0, 2))
     for name in ("datasets", "preparations", "models", "strategies", "selection_pressures"):
-        table.add_row(
-            name.replace("_", " "), printable(", ".join(map(_entry, getattr(study, name))))
-        )
+        entries = getattr(study, name) or ["each strategy's own"]
+        table.add_row(name.replace("_", " "), printable(", ".join(map(_entry, entries))))
     folds = range(study.n_folds) if study.folds is None else study.folds
     table.add_row("folds", f"{len(folds)} of {study.n_folds}")
     table.add_row("seeds", ", ".join(map(str, study.seeds)))

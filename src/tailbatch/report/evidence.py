@@ -16,7 +16,7 @@ import pandas as pd
 from tailbatch.errors import ResultError, printable
 from tailbatch.report.archive import ARRAY_FACTS, CURVES
 from tailbatch.report.arrays import PERCENT, array_facts
-from tailbatch.results import RecordSource, RunRecord, RunSpec
+from tailbatch.results import RecordSource, RunRecord, RunSpec, default_pressure, pressure_text
 
 Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
 
@@ -24,7 +24,6 @@ Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
 ARM = ("strategy", "selection_pressure", "strategy_options", "plan_selection_loss")
 #: Columns of a plan that change what is written down, and nothing about the training.
 _NOTES = ("plan_sample_loss_epochs", "plan_training_loss_every")
-_PRESSURE = "16"  # the paper's middle value: the primary comparison fixes it
 
 # What the report draws of an epoch; all of it, for 1,625 runs, would not fit into memory.
 _EPOCH = (
@@ -253,8 +252,8 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
 
     ``data`` is the dataset and whatever else of the setting varies in the store, ``learner`` the
     model and its hyperparameters where they vary, ``arm`` the strategy. A strategy that ran with
-    several pressures or options keeps its bare name for one arm, the primary one: the pressure 16
-    where it is there, else the one with the most runs; the others say how they differ.
+    several pressures or options keeps its bare name for one arm, the primary one: its default
+    pressure where it is there, else the one with the most runs; the others say how they differ.
 
     Examples
     --------
@@ -309,8 +308,8 @@ def _arms(runs: pd.DataFrame) -> pd.Series:
 
 def _oddity(key: tuple[str, ...]) -> tuple[bool, bool, bool]:
     """Return how far an arm is from the paper's primary setting, to find the primary one."""
-    _, pressure, options, loss = key
-    return options != "{}", loss != "bce", pressure != _PRESSURE
+    strategy, pressure, options, loss = key
+    return options != "{}", loss != "bce", pressure != pressure_text(default_pressure(strategy))
 
 
 def _difference(key: tuple[str, ...], primary: tuple[str, ...]) -> str:

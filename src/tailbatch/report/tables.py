@@ -53,7 +53,7 @@ def baseline_arm(arms: Iterable[str]) -> str:
 
 
 def primary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs of each strategy's primary arm: pressure 16 where it was tried."""
+    """Return the runs of each strategy's primary arm: its default pressure where tried."""
     return runs[runs["arm"] == runs["strategy"]]
 
 

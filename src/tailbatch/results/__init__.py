@@ -2,7 +2,14 @@
 
 from tailbatch.results.record import DatasetFacts, RunFailure, RunRecord, StudyPlan
 from tailbatch.results.source import RecordSource
-from tailbatch.results.spec import Pressure, RunSpec, TrainingPlan, parse_pressure, pressure_text
+from tailbatch.results.spec import (
+    Pressure,
+    RunSpec,
+    TrainingPlan,
+    default_pressure,
+    parse_pressure,
+    pressure_text,
+)
 from tailbatch.results.store import ResultStore
 
 __all__ = [
@@ -15,6 +22,7 @@ __all__ = [
     "RunSpec",
     "StudyPlan",
     "TrainingPlan",
+    "default_pressure",
     "parse_pressure",
     "pressure_text",
 ]

@@ -19,8 +19,9 @@ _MODULE = re.compile(r"\b[a-z_]+\.")
 SCHEMA = 1
 """Raised when the meaning of a spec or record changes; newer ones are told apart by it."""
 
-Pressure: TypeAlias = float | tuple[float, float] | None
-"""A number, a pair (from, to) annealed geometrically, or None for a strategy without pressure."""
+Pressure: TypeAlias = float | tuple[float, float] | Literal["imbalance"] | None
+"""A number, a pair (from, to) annealed geometrically, as high as the labels are imbalanced, or None for
+a strategy without pressure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,8 @@ class RunSpec:
         The model's name and what differs from its defaults.
     strategy, selection_pressure, strategy_options
         The selection strategy; its pressure: a number, a pair (from, to) annealed geometrically over
-        the epochs after the warm-up, or None where the strategy has none; and further options.
+        the epochs after the warm-up, ``"imbalance"`` for MeanIR of the training rows, or None where the
+        strategy has none; and further options.
     seed
         Names the initial weights, the batches and the noise.
     plan
@@ -152,12 +154,14 @@ class RunSpec:
             raise ResultError(f"fold must be below n_folds ({self.n_folds}), got {self.fold}")
         # One pressure has one spelling, else 16 and 16.0 would be two runs.
         pressure = self.selection_pressure
+        if pressure is None or pressure == "imbalance":
+            return
         for value in pressure if isinstance(pressure, tuple | list) else (pressure,):
             _at_least(1, selection_pressure=value)
         if isinstance(pressure, tuple | list):
             start, end = pressure
             object.__setattr__(self, "selection_pressure", (float(start), float(end)))
-        elif pressure is not None:
+        else:
             object.__setattr__(self, "selection_pressure", float(pressure))
 
     @cached_property
@@ -188,17 +192,19 @@ class RunSpec:
 
 
 def parse_pressure(text: str | float) -> Pressure:
-    """Read a pressure as people write it: a number, or ``"64:1"`` for one annealed from 64 to 1.
+    """Read a pressure as people write it: a number, ``"64:1"``, which falls, or ``"imbalance"``.
 
     Examples
     --------
-    >>> parse_pressure("64:1"), parse_pressure(16)
-    ((64.0, 1.0), 16.0)
+    >>> parse_pressure("64:1"), parse_pressure(16), parse_pressure("imbalance")
+    ((64.0, 1.0), 16.0, 'imbalance')
     >>> parse_pressure("strong")
     Traceback (most recent call last):
     ...
-    tailbatch.errors.ResultError: selection pressure must be a number from 1, or two such as 64:1 ...
+    tailbatch.errors.ResultError: selection pressure must be a number from 1, two such as 64:1 for ...
     """
+    if text == "imbalance":
+        return "imbalance"
     parts = str(text).split(":")
     try:
         values = [float(part) for part in parts]
@@ -206,10 +212,23 @@ def parse_pressure(text: str | float) -> Pressure:
         values = []
     if len(values) not in (1, 2) or not all(math.isfinite(v) and v >= 1 for v in values):
         raise ResultError(
-            "selection pressure must be a number from 1, or two such as 64:1 for an annealed one, "
-            f"got {text!r}"
+            "selection pressure must be a number from 1, two such as 64:1 for an annealed one, or "
+            f"imbalance, got {text!r}"
         )
     return values[0] if len(values) == 1 else (values[0], values[1])
+
+
+def default_pressure(strategy: str) -> Pressure:
+    """Return the pressure of a strategy where none is named, which is its selector's own.
+
+    Examples
+    --------
+    >>> default_pressure("minority"), default_pressure("adaptive"), default_pressure("random")
+    ('imbalance', 16.0, None)
+    """
+    if strategy in ("random", "uniform", "balanced"):
+        return None
+    return "imbalance" if strategy == "minority" else 16.0
 
 
 def pressure_text(pressure: Pressure) -> str:
@@ -220,8 +239,8 @@ def pressure_text(pressure: Pressure) -> str:
     >>> pressure_text((64.0, 1.0)), pressure_text(16.0), pressure_text(None)
     ('64:1', '16', '')
     """
-    if pressure is None:
-        return ""
+    if pressure is None or pressure == "imbalance":
+        return pressure or ""
     values = pressure if isinstance(pressure, tuple) else (pressure,)
     return ":".join(f"{value:g}" for value in values)
 

@@ -14,10 +14,16 @@ from tailbatch.selection.adaptive import AdaptiveSelector
 from tailbatch.selection.base import Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.hard import HardSelector
-from tailbatch.selection.inputs import LabelMatrix, as_array, label_matrix, whole_number
+from tailbatch.selection.inputs import (
+    LabelMatrix,
+    as_array,
+    check_pressure,
+    label_matrix,
+    whole_number,
+)
 from tailbatch.selection.minority import MinoritySelector
 from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
-from tailbatch.selection.schedule import Schedule, as_schedule
+from tailbatch.selection.schedule import Schedule, as_schedule, imbalance_pressure
 from tailbatch.selection.warm_up import WarmUp
 
 logger = logging.getLogger(__name__)
@@ -43,7 +49,7 @@ def make_selector(
     *,
     X: object = None,
     batch_size: int = 128,
-    selection_pressure: float | Schedule | None = None,
+    selection_pressure: float | Schedule | str | None = None,
     warm_up_epochs: int = 3,
     seed: int = 0,
     epochs: int | None = None,
@@ -64,8 +70,9 @@ def make_selector(
     batch_size
         Samples in a batch.
     selection_pressure
-        s_e, a number from 1 or a schedule, 16 by default. ``random``, ``uniform`` and ``balanced``
-        have none.
+        s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR, at most 64, which is the default
+        of ``minority``. It is 16 for ``hard``, ``adaptive`` and ``chain``; ``random``, ``uniform`` and
+        ``balanced`` have none.
     warm_up_epochs
         Plain shuffled epochs first, the same batches for every strategy.
     seed
@@ -108,6 +115,10 @@ def make_selector(
         "shuffle": shuffle,
         "epochs": _epochs_after(warm_up_epochs, epochs),
     }
+    if isinstance(selection_pressure, str):
+        if selection_pressure != "imbalance":
+            check_pressure(selection_pressure)
+        selection_pressure = imbalance_pressure(labels)
     if selection_pressure is not None:
         offered["selection_pressure"] = as_schedule(selection_pressure)
     if "weights" in known and "weights" not in options:

@@ -4,11 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from tailbatch.errors import SelectionError
-from tailbatch.selection.inputs import check_pressure
+from tailbatch.imbalance import mean_imbalance_ratio
+from tailbatch.selection.inputs import LabelMatrix, check_pressure
 
 Schedule: TypeAlias = Callable[[int, int | None], float]
 """From the epoch (0 is the first after warm-up) and the number of epochs to the pressure."""
+
+_LARGEST_PRESSURE = 64  # the paper's largest; beyond it nothing was tried
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,22 @@ class Geometric:
         if epoch >= last:
             return float(self.end)
         return float(self.start * (self.end / self.start) ** (epoch / last))
+
+
+def imbalance_pressure(Y: LabelMatrix) -> float:
+    """Return a pressure as high as the labels are imbalanced: MeanIR, at most 64.
+
+    The likeliest sample then is drawn as many times as often as the least likely one as the most
+    frequent label is more frequent than the others, so nearly balanced labels get nearly uniform
+    batches.
+
+    Examples
+    --------
+    >>> imbalance_pressure(np.array([[1, 1, 0], [1, 0, 0]], dtype=bool))
+    1.5
+    """
+    ratio = mean_imbalance_ratio(Y)
+    return 1.0 if np.isnan(ratio) else min(ratio, _LARGEST_PRESSURE)
 
 
 def as_schedule(pressure: float | Schedule) -> Schedule:

@@ -13,7 +13,14 @@ from tailbatch.data.preparation import PREPARATIONS
 from tailbatch.errors import ResultError, StudyError
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS
-from tailbatch.results import Pressure, RunSpec, StudyPlan, TrainingPlan, parse_pressure
+from tailbatch.results import (
+    Pressure,
+    RunSpec,
+    StudyPlan,
+    TrainingPlan,
+    default_pressure,
+    parse_pressure,
+)
 from tailbatch.results.spec import known_fields
 from tailbatch.selection import STRATEGIES
 from tailbatch.study.names import check_known
@@ -22,7 +29,6 @@ from tailbatch.study.sources import Source, check_distinct
 Entry: TypeAlias = str | Mapping[str, Any]
 """A name, or a table with a name and settings of its own."""
 
-WITHOUT_PRESSURE = ("random", "uniform", "balanced")
 
 MAX_RUNS = 10_000
 """Each planned run costs memory, and a file can ask for any number."""
@@ -51,8 +57,9 @@ class Study:
         Names, or tables with a name and ``selection_pressures``, ``seeds`` or ``selection_loss`` of
         their own; any other key is an option of the strategy.
     selection_pressures
-        Numbers, or ``"64:1"`` for one annealed from 64 to 1. ``random``, ``uniform`` and ``balanced``
-        have none and appear once whatever the pressures.
+        Numbers, ``"64:1"`` for one annealed from 64 to 1, or ``"imbalance"`` for MeanIR; None is each
+        strategy's own (`default_pressure`). ``random``, ``uniform`` and ``balanced`` have none and
+        appear once whatever the pressures.
     batch_sizes
         None: the plan's.
     n_folds, folds
@@ -80,7 +87,7 @@ class Study:
     preparations: Sequence[str] = ("full",)
     models: Sequence[Entry] = ("mlp",)
     strategies: Sequence[Entry] = ("random", "adaptive")
-    selection_pressures: Sequence[str | float] = (16,)
+    selection_pressures: Sequence[str | float] | None = None
     batch_sizes: Sequence[int] | None = None
     n_folds: int = 5
     folds: Sequence[int] | None = None
@@ -156,13 +163,11 @@ class Study:
         strategy, options = _settings(entry)
         seeds = options.pop("seeds", self.seeds)
         given = options.pop("selection_pressures", None)
-        pressures: list[Pressure]
-        if strategy in WITHOUT_PRESSURE:
-            if given is not None:
-                raise StudyError(f"the strategy {strategy} has no selection pressure; leave it out")
-            pressures = [None]
-        else:
-            pressures = [parse_pressure(p) for p in given or self.selection_pressures]
+        own = default_pressure(strategy)
+        if own is None and given is not None:
+            raise StudyError(f"the strategy {strategy} has no selection pressure; leave it out")
+        wanted = given or self.selection_pressures
+        pressures = [own] if own is None or not wanted else [parse_pressure(p) for p in wanted]
         loss = options.pop("selection_loss", self.plan.selection_loss)
         for seed, pressure in itertools.product(seeds, pressures):
             yield _Choice(strategy, pressure, loss, seed, options)
