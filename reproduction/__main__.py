@@ -17,7 +17,7 @@ from reproduction.text import ARMS, FOCUS, TITLES, shown, table
 
 from tailbatch.report.archive import open_records, write_archive
 from tailbatch.report.evidence import Evidence, read_store
-from tailbatch.results import ResultStore
+from tailbatch.results import ResultStore, default_pressure, pressure_text
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records.jsonl.gz"
@@ -46,10 +46,11 @@ def read() -> Evidence:
 
 def arm(run: dict[str, object]) -> str:
     """Return the name of a run's way to choose batches, whatever else is in the records."""
-    pressure, options = run["selection_pressure"], run["strategy_options"]
+    strategy, pressure = str(run["strategy"]), run["selection_pressure"]
+    options = run["strategy_options"]
     parts = [
-        run["strategy"],
-        "" if pressure == "16" else pressure,
+        strategy,
+        "" if pressure == pressure_text(default_pressure(strategy)) else pressure,
         "" if options == "{}" else options,
     ]
     return " ".join(str(part) for part in parts if part)

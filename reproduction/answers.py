@@ -57,13 +57,12 @@ def _beside_uniform(runs: pd.DataFrame) -> str:
 
 
 def _rare_labels(runs: pd.DataFrame, which: str) -> str:
+    runs = where_all_ran(runs, list(CONTENDERS))
     if not len(runs):
         return ""
     names = {arm: ARMS[arm] for arm in CONTENDERS if arm != "random"}
     parts = [
-        f"{name} {_written(runs, arm, 'minority_average_precision')}"
-        for arm, name in names.items()
-        if gain(runs, arm, "minority_average_precision")
+        f"{name} {_written(runs, arm, 'minority_average_precision')}" for arm, name in names.items()
     ]
     return (
         f"**Do rare labels gain, {which}** ({', '.join(sorted(set(runs['data'])))}), all models and "
@@ -77,7 +76,7 @@ def _loss_or_selection(runs: pd.DataFrame) -> str:
     # The objective becomes a part of the arm, so that the four ways are compared fold by fold.
     ways = mlp.assign(arm=objectives + ", " + mlp["arm"], learner="mlp")
     arms = {
-        "bce, minority": "minority (16)",
+        "bce, minority": "minority",
         "asymmetric, random": "an asymmetric loss with random batches",
         "asymmetric, minority": "both together",
     }

@@ -6,14 +6,15 @@ from reproduction.gains import Gain
 
 PAPER_MODELS = ("c2ae", "mpvae", "paca", "clif", "dela")
 #: The ways to choose batches that every model was trained with, as the page calls them.
-#: Without a pressure of its own an arm has 16.
+#: Without a pressure in its name an arm has its default one.
 ARMS = {
     "uniform": "uniform",
     "balanced": "balanced",
     "hard": "hard (16)",
     "adaptive": "adaptive (16)",
     "adaptive 64:1": "adaptive (64 to 1)",
-    "minority": "minority (16)",
+    "minority": "minority (MeanIR)",
+    "minority 16": "minority (16)",
     "minority 64:1": "minority (64 to 1)",
 }
 TITLES = {

@@ -11,6 +11,7 @@ from scipy import sparse
 from contracts.selector_contract import drain
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import selection_weights
+from tailbatch.results import default_pressure
 from tailbatch.selection import STRATEGIES, Geometric, WarmUp, make_selector
 from tailbatch.selection.inputs import label_matrix
 
@@ -159,6 +160,33 @@ def test_a_pressure_below_one_is_an_error_for_every_strategy(strategy):
         SelectionError, match=r"selection_pressure must be finite and >= 1, got 0\.5"
     ):
         make_selector(strategy, Y, X=X, selection_pressure=0.5)
+
+
+@pytest.mark.parametrize("strategy", ["hard", "adaptive", "chain", "minority"])
+def test_a_pressure_can_follow_the_imbalance_of_the_labels(strategy):
+    skewed = np.zeros((900, 3), dtype=bool)
+    skewed[:, 0], skewed[:30, 1], skewed[:9, 2] = True, True, True  # IRLbl 1, 30, 100: 43.7
+    for labels, expected in ((skewed, 131 / 3), (skewed[:, [0, 0]], 1), (skewed[:, [0, 2, 2]], 64)):
+        made = make_selector(strategy, labels, selection_pressure="imbalance")
+        assert made.selector._pressure(0) == pytest.approx(expected)
+
+
+def test_without_a_positive_the_imbalance_is_none():
+    made = make_selector("minority", np.zeros((5, 2), dtype=bool), batch_size=5)
+    assert made.selector._pressure(0) == 1
+
+
+def test_a_word_that_is_no_pressure_is_refused():
+    with pytest.raises(SelectionError, match='must be a number, a schedule or "imbalance"'):
+        make_selector("hard", Y, selection_pressure="strong")
+
+
+def test_a_study_gives_each_strategy_the_pressure_that_its_selector_has():
+    for strategy in STRATEGIES:
+        named = make_selector(strategy, Y, X=X, selection_pressure=default_pressure(strategy))
+        plain = make_selector(strategy, Y, X=X)
+        pressure = getattr(plain.selector, "_pressure", lambda epoch: None)
+        assert pressure(0) == getattr(named.selector, "_pressure", lambda epoch: None)(0)
 
 
 def test_options_reach_the_strategy():

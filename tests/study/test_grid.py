@@ -56,6 +56,14 @@ def test_strategies_without_pressure_appear_once_whatever_the_pressures():
     }
 
 
+def test_without_pressures_each_strategy_has_its_own():
+    study = Study(
+        name="own", datasets=["debtags"], strategies=["random", "hard", "minority"], n_folds=2
+    )
+    expected = {("random", None): 2, ("hard", 16.0): 2, ("minority", "imbalance"): 2}
+    assert arms(study) == expected
+
+
 def test_a_strategy_may_have_pressures_seeds_and_options_of_its_own():
     study = Study(
         name="own",

@@ -63,7 +63,10 @@ def fit(
     ] = "minority",
     pressure: Annotated[
         str | None,
-        typer.Option(help="Selection pressure from 1, or auto: the best of 2, 8, 16, 64."),
+        typer.Option(
+            help="Selection pressure from 1; imbalance: MeanIR; auto: the best of 2, 8, 16, 64."
+            " Otherwise the strategy's own."
+        ),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Samples in a batch.")] = 128,

@@ -64,8 +64,10 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"minority"``, which ranked first on the validation rows of imbalanced datasets
         (docs/reproduction.md).
     selection_pressure
-        How much likelier the hardest sample is than the easiest, from 1; None is 16; or ``"auto"``:
-        2, 8, 16 and 64 are trained one after the other, and the best validation Macro-AUC wins.
+        How much likelier the hardest sample is than the easiest, from 1; ``"imbalance"`` for MeanIR
+        of the training rows; None for the strategy's own, which is that for ``"minority"`` and 16 for
+        the others; or ``"auto"``: 2, 8, 16 and 64 are trained one after the other, and the best
+        validation Macro-AUC wins.
     epochs, batch_size, lr, weight_decay, warm_up_epochs
         See `tailbatch.results.TrainingPlan`.
     validation_fraction
@@ -105,7 +107,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     minority_labels_
         (q,) whether a label is a minority label of the training rows.
     selection_pressure_
-        The pressure in use, None for the strategy's own, which is 16 where it has one.
+        The pressure in use, None for the strategy's own.
     history_, best_epoch_
         A `tailbatch.training.Epoch` for each epoch, and the number of the one whose weights are kept.
     model_

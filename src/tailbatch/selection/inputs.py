@@ -39,7 +39,7 @@ def check_pressure(pressure: object) -> float:
     """Return a selection pressure as a float, or say what is wrong with it."""
     if not isinstance(pressure, int | float | np.number):
         raise SelectionError(
-            f"selection_pressure must be a number, a schedule or \"imbalance\", got {pressure!r} "
+            f'selection_pressure must be a number, a schedule or "imbalance", got {pressure!r} '
             "(for instance 16, or Geometric(64, 1))"
         )
     value = float(pressure)
