@@ -1,6 +1,7 @@
 """The grid of a study, from Python and from TOML."""
 
 from collections import Counter
+from datetime import date
 
 import pytest
 
@@ -112,6 +113,10 @@ def test_as_published_concerns_only_the_datasets_that_have_it():
         (
             {"strategies": [{"name": "random", "selection_pressures": [2]}]},
             "random has no selection",
+        ),
+        (
+            {"strategies": [{"name": "minority", "power": date(2020, 1, 1)}]},
+            "options are texts, numbers",
         ),
         ({"folds": [5]}, "fold must be below n_folds"),
         ({"seeds": ["a"]}, "study try: "),

@@ -167,12 +167,13 @@ class RunSpec:
     @cached_property
     def digest(self) -> str:
         """The name of the run: equal specs, dataset contents and schemas have equal digests."""
-        canonical = json.dumps({"schema": SCHEMA, **self._values()}, sort_keys=True)
+        values = {"schema": SCHEMA, **self._values()}
+        canonical = json.dumps(values, sort_keys=True, default=_refuse)
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON keeps them."""
-        plain: dict[str, Any] = json.loads(json.dumps(self._values()))
+        plain: dict[str, Any] = json.loads(json.dumps(self._values(), default=_refuse))
         return plain
 
     def _values(self) -> dict[str, Any]:
@@ -189,6 +190,12 @@ class RunSpec:
         plan["sample_loss_epochs"] = tuple(plan.get("sample_loss_epochs", ()))
         spec["plan"] = TrainingPlan(**plan)
         return cls(**spec)
+
+
+def _refuse(value: object) -> object:
+    raise ResultError(
+        f"options are texts, numbers, true or false, and lists and tables of them, got {value!r}"
+    )
 
 
 def parse_pressure(text: str | float) -> Pressure:

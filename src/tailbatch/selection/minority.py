@@ -1,6 +1,6 @@
 """Our own selection: samples whose rare labels the model still misses."""
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -55,9 +55,9 @@ class MinoritySelector(LossDrivenSelector):
     Y
         Label matrix (n, q) of the training rows.
     selection_pressure
-        s_e, a number from 1 or a schedule. None is MeanIR, at most 64: on validation rows a high
-        pressure helped where labels are imbalanced and harmed where they are not, and one annealed
-        from 64 to 1 gained about half as much (docs/reproduction.md).
+        s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR of the labels, at most 64. On
+        validation rows a high pressure helped imbalanced labels and harmed nearly balanced ones, and
+        one annealed from 64 to 1 gained about half as much (docs/reproduction.md).
     power
         Exponent of the imbalance ratio in the score.
     **settings
@@ -79,13 +79,13 @@ class MinoritySelector(LossDrivenSelector):
         self,
         Y: object,
         *,
-        selection_pressure: float | Schedule | None = None,
+        selection_pressure: float | Schedule | Literal["imbalance"] = "imbalance",
         power: float = 0.5,
         **settings: Unpack[LossSettings],
     ) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
-        if selection_pressure is None:
+        if selection_pressure == "imbalance":
             selection_pressure = imbalance_pressure(labels)
         super().__init__(
             labels.shape[0],
