@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from reproduction import answers, causes, paper, strategies
+from reproduction import answers, causes, choice, paper, speed, strategies
 from reproduction.figure import draw
 from reproduction.gains import gain
-from reproduction.text import ARMS, FOCUS, TITLES, shown, table
+from reproduction.text import ARMS, TITLES, shown, table
 
 from tailbatch.report.archive import open_records, write_archive
 from tailbatch.report.evidence import Evidence, read_store
@@ -24,6 +24,7 @@ RECORDS = HERE / "records.jsonl.gz"
 PAGE = HERE.parent / "docs" / "reproduction.md"
 FIGURE = HERE.parent / "docs" / "assets" / "results.svg"
 README = HERE.parent / "README.md"
+USUAL_RATE = 1e-4
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
 
 
@@ -41,7 +42,11 @@ def read() -> Evidence:
         for record in records.records()
     )
     runs = evidence.runs.merge(said, on="digest")
-    return replace(evidence, runs=runs.assign(arm=list(map(arm, runs.to_dict("records")))))
+    # A model at another learning rate is another learner on the same data.
+    fast = runs["plan_lr"] != USUAL_RATE
+    learners = runs["learner"].where(~fast, runs["model"] + ", lr " + runs["plan_lr"].map(str))
+    arms = list(map(arm, runs.to_dict("records")))
+    return replace(evidence, runs=runs.assign(arm=arms, data=runs["dataset"], learner=learners))
 
 
 def arm(run: dict[str, object]) -> str:
@@ -68,24 +73,29 @@ def page(evidence: Evidence) -> str:
         paper.verdicts(evidence),
         strategies.minority(evidence),
         strategies.against_facts(evidence),
-        strategies.speed(evidence),
+        speed.speed(evidence),
+        speed.rate(evidence),
         causes.weights(spreads, evidence),
         causes.script(evidence),
         causes.diagnosis(evidence),
         strategies.pressures(evidence),
         strategies.reweighting(evidence),
-        strategies.default(evidence),
-        strategies.tuning(evidence),
+        choice.default(evidence),
+        choice.tuning(evidence),
+        choice.confirmation(evidence),
     ]
     return "\n\n".join(sections) + "\n"
 
 
 def summary_table(evidence: Evidence) -> str:
-    """Return the README's table of results: every strategy against random, over all cells."""
-    runs = evidence.runs
-    found = {arm: [gain(runs, arm, metric) for metric in FOCUS] for arm in ARMS}
-    rows = [(ARMS[arm], *map(shown, gains)) for arm, gains in found.items() if any(gains)]
-    return table(["against random, %", *(TITLES[metric] for metric in FOCUS)], rows)
+    """Return the README's table of results: the contenders against random, by kind of cell."""
+    metrics = ("macro_auc", "minority_average_precision", "macro_f", "micro_f")
+    rows = []
+    for kind, runs in choice.kinds_of_cells(evidence).items():
+        rows.append((f"*{kind}*", *[""] * len(metrics)))
+        for arm in choice.CONTENDERS[1:]:
+            rows.append((ARMS[arm], *(shown(gain(runs, arm, metric)) for metric in metrics)))
+    return table(["against random, %", *(TITLES[metric] for metric in metrics)], rows)
 
 
 def put_between_marks(text: str, block: str) -> str:
@@ -103,7 +113,7 @@ def main() -> None:
     evidence = read()
     PAGE.write_text(page(evidence))
     FIGURE.parent.mkdir(exist_ok=True)
-    draw(evidence.runs, FIGURE)
+    draw(choice.kinds_of_cells(evidence), FIGURE)
     README.write_text(put_between_marks(README.read_text(), summary_table(evidence)))
 
 

@@ -1,10 +1,12 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
 import pandas as pd
+from reproduction.choice import CONTENDERS, SKEWED, mean_ranks, skewed_datasets
 from reproduction.gains import gain, where_all_ran
 from reproduction.paper import directions
-from reproduction.strategies import CONTENDERS, SKEWED, mean_ranks, objective_of, skewed_datasets
-from reproduction.text import ARMS, PAPER_MODELS, TITLES
+from reproduction.speed import RATES, at_both_rates
+from reproduction.strategies import objective_of
+from reproduction.text import ARMS, MLPS, PAPER_MODELS, TITLES
 
 from tailbatch.report.evidence import Evidence
 
@@ -18,6 +20,7 @@ def in_short(evidence: Evidence) -> str:
         _beside_uniform(runs),
         _rare_labels(runs[runs["data"].isin(skewed)], f"MeanIR above {SKEWED}"),
         _rare_labels(runs[~runs["data"].isin(skewed)], f"MeanIR up to {SKEWED}"),
+        _more_than_speed(runs),
         _loss_or_selection(runs),
         _which_default(runs[runs["data"].isin(skewed)]),
     ]
@@ -70,8 +73,25 @@ def _rare_labels(runs: pd.DataFrame, which: str) -> str:
     )
 
 
+def _more_than_speed(runs: pd.DataFrame) -> str:
+    shared = at_both_rates(runs)
+    if not len(shared):
+        return ""
+    parts = []
+    for lr in RATES.values():
+        found = [
+            _written(shared, f"minority at {lr}", metric, f"random at {lr}")
+            for metric in ("macro_auc", "minority_average_precision")
+        ]
+        parts.append(f"at {lr} {', '.join(found)}")
+    return (
+        f"**Is it more than speed?** The MLP with minority (MeanIR) against random at the same learning "
+        f"rate, {shared['data'].nunique()} datasets: {'; '.join(parts)}."
+    )
+
+
 def _loss_or_selection(runs: pd.DataFrame) -> str:
-    mlp = runs[runs["model"] == "mlp"]
+    mlp = runs[runs["learner"].isin(MLPS)]
     objectives = mlp["hyperparameters"].map(objective_of)
     # The objective becomes a part of the arm, so that the four ways are compared fold by fold.
     ways = mlp.assign(arm=objectives + ", " + mlp["arm"], learner="mlp")

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from reproduction.gains import Gain
 
 PAPER_MODELS = ("c2ae", "mpvae", "paca", "clif", "dela")
+#: The MLP at the usual learning rate, with each of its objectives.
+MLPS = ("mlp {}", 'mlp {"objective": "weighted_bce"}', 'mlp {"objective": "asymmetric"}')
 #: The ways to choose batches that every model was trained with, as the page calls them.
 #: Without a pressure in its name an arm has its default one.
 ARMS = {

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import causes, paper, strategies
+from reproduction import causes, choice, paper, strategies
 from reproduction.gains import (
     Gain,
     gain,
@@ -157,6 +157,6 @@ def test_sections_say_so_where_nothing_was_run(evidence):
         runs=few, curves=evidence.curves, labels=evidence.labels, losses=evidence.losses
     )
     assert "not been run yet" in causes.script(empty)
-    assert "Not enough runs yet" in strategies.default(empty)
+    assert "Not enough runs yet" in choice.default(empty)
     assert "not been run yet" in strategies.pressures(empty)
-    assert "not been run yet" in strategies.tuning(empty)
+    assert "not been run yet" in choice.tuning(empty)

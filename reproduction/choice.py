@@ -1,0 +1,179 @@
+"""Which strategy to take by default and how to set it up, and whether that holds elsewhere."""
+
+import pandas as pd
+from reproduction.gains import CELL, gain, mean_rank, where_all_ran
+from reproduction.strategies import against_random
+from reproduction.text import ARMS, FOCUS, MLPS, PAPER_MODELS, TITLES, shown, table
+
+from tailbatch.report.evidence import Evidence
+
+CONTENDERS = ("random", "balanced", "adaptive", "minority")
+SKEWED = 2  # a mean imbalance ratio above this is what selection is for
+
+
+def kinds_of_cells(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """Return the runs of cells and folds where all contenders ran, by kind of data and model."""
+    shared = where_all_ran(evidence.runs, list(CONTENDERS))
+    skewed = shared["data"].isin(skewed_datasets(evidence))
+    usual, deep = shared["learner"].isin(MLPS), shared["learner"].isin(PAPER_MODELS)
+    kinds = {
+        "imbalanced labels, MLP (lr 1e-4)": shared[skewed & usual],
+        "imbalanced labels, MLP (lr 1e-3)": shared[skewed & ~usual & ~deep],
+        "imbalanced labels, the paper's models": shared[skewed & deep],
+        "nearly balanced labels, all models": shared[~skewed],
+    }
+    return {name: runs for name, runs in kinds.items() if len(runs)}
+
+
+def default(evidence: Evidence) -> str:
+    """Rank the strategies that could be the default on validation rows."""
+    runs, arms = evidence.runs, list(CONTENDERS)
+    shared = where_all_ran(runs, arms)
+    parts = ["## A default, from validation only"]
+    if not len(shared):
+        return "\n\n".join([*parts, "Not enough runs yet to rank the strategies in one cell."])
+    parts += [
+        f"Mean rank on validation rows, 1 is best, {len(arms)} is last; the lowest mean comes first. "
+        "Cells count alike, with the folds that all have."
+    ]
+    for title, some in {"all cells": shared, **kinds_of_cells(evidence)}.items():
+        parts += [_rank_note(title, some), _rank_table(some, arms)]
+    return "\n\n".join(parts)
+
+
+def skewed_datasets(evidence: Evidence) -> set[str]:
+    """Return the datasets whose labels are clearly imbalanced."""
+    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
+    return set(facts.loc[facts["mean_imbalance_ratio"] > SKEWED, "dataset"])
+
+
+def _rank_note(title: str, runs: pd.DataFrame) -> str:
+    return (
+        f"**{title[0].upper()}{title[1:]}** ({', '.join(sorted(set(runs['data'])))}): "
+        f"{runs.groupby(CELL).ngroups} cells, {len(runs) // len(CONTENDERS)} pairs of cell and fold."
+    )
+
+
+def mean_ranks(
+    runs: pd.DataFrame, arms: list[str]
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Return each arm's mean rank on validation rows, for each metric and over all of them."""
+    ranks = {name: mean_rank(runs, arms, f"validation_{name}") for name in FOCUS}
+    ranks = {name: found for name, found in ranks.items() if found}
+    return ranks, {arm: sum(by[arm] for by in ranks.values()) / len(ranks) for arm in arms}
+
+
+def _rank_table(runs: pd.DataFrame, arms: list[str]) -> str:
+    ranks, means = mean_ranks(runs, arms)
+    rows = [
+        (
+            {"random": "random", **ARMS}[arm],
+            *(f"{found[arm]:.2f}" for found in ranks.values()),
+            f"{means[arm]:.2f}",
+        )
+        for arm in sorted(arms, key=means.__getitem__)
+    ]
+    return table(["strategy", *(TITLES[name] for name in ranks), "mean"], rows)
+
+
+def tuning(evidence: Evidence) -> str:
+    """Try ways to set up minority, on validation rows."""
+    parts = ["## How to set up `minority`, from validation only"]
+    parts += [part for part in (_schedules(evidence), _by_imbalance(evidence)) if part]
+    if len(parts) == 1:
+        parts += ["The ways to set it up have not been run yet."]
+    return "\n\n".join(parts)
+
+
+def _schedules(evidence: Evidence) -> str:
+    arms = {
+        "minority 64:1": "64 to 1",
+        "minority 64:4": "64 to 4",
+        "minority 4": "4",
+        "minority 16": "16",
+        "minority 64": "64",
+        "minority": "MeanIR",
+        'minority 64:1 {"power": 1.0}': "64 to 1, power 1",
+        'minority 4 {"power": 1.0}': "4, power 1",
+        'minority 16 {"power": 1.0}': "16, power 1",
+        "balanced": "balanced",
+    }
+    shared = where_all_ran(evidence.runs, ["random", *arms])
+    if not len(shared):
+        return ""
+    metrics = [f"validation_{name}" for name in FOCUS if name != "minority_macro_f"]
+    header = [TITLES[metric.removeprefix("validation_")] for metric in metrics]
+    text = (
+        "Change against random in percent on validation rows: constant and annealed pressures, and "
+        "rarity counted by its square root (power 0.5, the default) or as it is (power 1), with the MLP "
+        f"on {', '.join(sorted(set(shared['data'])))}, {shared['fold'].nunique()} folds."
+    )
+    rows = [
+        (name, *(shown(gain(shared, arm, metric)) for metric in metrics))
+        for arm, name in arms.items()
+    ]
+    return "\n\n".join([text, table(["minority with", *header], rows)])
+
+
+def _by_imbalance(evidence: Evidence) -> str:
+    """Set the best pressure beside how imbalanced the labels are."""
+    arms = {f"minority {pressure}": str(pressure) for pressure in (2, 4, 8, 16, 32, 64)}
+    arms["minority"] = "MeanIR"
+    shared = where_all_ran(evidence.runs, ["random", *arms])
+    if not len(shared):
+        return ""
+    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
+    ratios = facts.drop_duplicates("dataset").set_index("dataset")["mean_imbalance_ratio"]
+    parts = [
+        "The best pressure rises with how imbalanced the labels are: little or none where they are "
+        "nearly balanced, much where they are not. So the default follows the data: MeanIR of the "
+        "training rows, at most 64, the largest pressure that was tried. Change against random in "
+        f"percent on validation rows, {shared['fold'].nunique()} folds, by constant pressure, the least "
+        "imbalanced datasets first:"
+    ]
+    cells = sorted(shared.groupby(CELL).groups, key=lambda cell: (ratios[cell[0]], cell[1]))
+    for metric in ("macro_auc", "minority_average_precision"):
+        rows = []
+        for data, learner in cells:
+            some = shared[(shared["data"] == data) & (shared["learner"] == learner)]
+            found = [gain(some, arm, f"validation_{metric}") for arm in arms]
+            changes = ["-" if each is None else f"{each.percent:+.1f}" for each in found]
+            rows.append((f"{data}, {learner.split()[0].upper()}", f"{ratios[data]:.4g}", *changes))
+        parts += [table([TITLES[metric], "MeanIR", *arms.values()], rows)]
+    return "\n\n".join(parts)
+
+
+def confirmation(evidence: Evidence) -> str:
+    """Set the contenders side by side on datasets that were not there when the default was chosen."""
+    runs = evidence.runs
+    asked = set(runs.loc[runs["arm"] == "minority 2", "data"])
+    shared = where_all_ran(runs[~runs["data"].isin(asked)], list(CONTENDERS))
+    if not len(shared):
+        return ""
+    arms = {arm: ARMS[arm] for arm in CONTENDERS if arm != "random"}
+    text = (
+        f"The choice was made on {', '.join(sorted(asked))}. These had no say in it: "
+        f"{', '.join(sorted(set(shared['data'])))}. Change against random in percent of the test "
+        f"metric, {len(shared) // len(CONTENDERS)} pairs of cell and fold where all of these ran:"
+    )
+    rows = []
+    for data, learner in shared.groupby(CELL).groups:
+        some = shared[(shared["data"] == data) & (shared["learner"] == learner)]
+        found = [
+            gain(some, arm, metric)
+            for metric in ("macro_auc", "minority_average_precision")
+            for arm in arms
+        ]
+        changes = ["-" if each is None else f"{each.percent:+.1f}" for each in found]
+        rows.append((f"{data}, {str(learner).split()[0].upper()}", *changes))
+    names = [name.split()[0] for name in arms.values()]
+    header = ["cell", *(f"Macro-AUC, {name}" for name in names)]
+    header += [f"minority AP, {name}" for name in names]
+    return "\n\n".join(
+        [
+            "## The default on datasets that had no say in it",
+            text,
+            against_random(shared, arms, FOCUS),
+            table(header, rows),
+        ]
+    )
