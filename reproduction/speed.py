@@ -62,7 +62,7 @@ def _epochs_to(group: pd.DataFrame, arm: str) -> float | None:
 
 def rate(evidence: Evidence) -> str:
     """Compare gains at the paper's learning rate with gains at ten times as much."""
-    parts = ["## Is it more than speed?"]
+    parts = ["## Is it more than speed?", *_still_learning(evidence.runs)]
     shared = at_both_rates(evidence.runs)
     if not len(shared):
         return "\n\n".join([*parts, "Another learning rate has not been run yet."])
@@ -89,6 +89,16 @@ def rate(evidence: Evidence) -> str:
     return "\n\n".join(
         [*parts, text, table(header, rows), table(one, _rate_rows(shared, evidence))]
     )
+
+
+def _still_learning(runs: pd.DataFrame) -> list[str]:
+    """Count the runs with random batches that were best in their last epochs."""
+    plain = runs[runs["arm"] == "random"]
+    late = plain["best_epoch"] > 0.95 * plain["plan_epochs"]
+    counts = late.groupby(plain["learner"]).agg(["sum", "size"])
+    rows = [(learner, f"{late} of {size}") for learner, late, size in counts.itertuples()]
+    text = "Runs with random batches whose best validation Macro-AUC came in the last five epochs:"
+    return [text, table(["learner", "still learning"], rows)] if rows else []
 
 
 def at_both_rates(runs: pd.DataFrame) -> pd.DataFrame:

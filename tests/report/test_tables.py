@@ -161,6 +161,16 @@ def test_fairness_finds_a_warm_up_that_differs(grid):
     assert "of 12 groups" in checks.loc["Weights at the end of the warm-up", "detail"]
 
 
+@pytest.mark.parametrize(("best", "verdict"), [(1, "agrees"), (10, "differs")])
+def test_a_baseline_that_is_still_learning_is_no_fair_one(grid, best, verdict):
+    runs = grid.runs.assign(plan_epochs=10, best_epoch=5)
+    runs.loc[runs["arm"] == "random", "best_epoch"] = best
+    checks = fairness(type(grid)(runs, grid.curves, grid.labels, grid.losses)).set_index("check")
+    found = checks.loc["End of the training and end of learning"]
+    assert found["verdict"] == verdict
+    assert "runs of random were best in their last epochs" in found["detail"]
+
+
 def test_convergence_says_when_the_baselines_lowest_loss_is_reached():
     curves = pd.DataFrame(
         {

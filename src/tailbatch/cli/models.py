@@ -70,7 +70,12 @@ def fit(
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Samples in a batch.")] = 128,
-    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-4,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 for the paper's models."
+        ),
+    ] = None,
     warm_up: Annotated[int, typer.Option(help="Plain shuffled epochs at the start.")] = 3,
     validation: Annotated[
         float, typer.Option(help="Share of the rows that chooses the best epoch.")

@@ -3,8 +3,10 @@
 import pandas as pd
 
 from tailbatch.report.evidence import Evidence
+from tailbatch.report.tables import baseline_arm
 
 _SAME = ["data", "learner", "fold", "seed"]
+_LATE = 0.95  # an epoch beyond this share of all epochs is one of the last
 
 
 def fairness(evidence: Evidence) -> pd.DataFrame:
@@ -31,7 +33,7 @@ def fairness(evidence: Evidence) -> pd.DataFrame:
         ("Versions of the packages", "versions", "list"),
         ("Lag between drawing and observing", "max_lag", "number"),
     ]
-    rows = [_agreement(runs, *check) for check in checks] + [_folds(runs)]
+    rows = [*(_agreement(runs, *check) for check in checks), _folds(runs), _learned(runs)]
     return pd.DataFrame(rows, columns=["check", "verdict", "detail"])
 
 
@@ -62,6 +64,24 @@ def _folds(runs: pd.DataFrame) -> tuple[str, str, str]:
         else (f"{left:,} runs without a partner are left out of the comparisons")
     )
     return check, "agrees", detail
+
+
+def _learned(runs: pd.DataFrame) -> tuple[str, str, str]:
+    """Say whether the baseline was done learning: if not, a gain may be nothing but speed."""
+    check = "End of the training and end of learning"
+    if runs.empty or not {"best_epoch", "plan_epochs"} <= set(runs):
+        return check, "not recorded", "no best epochs"
+    base = runs[runs["arm"] == baseline_arm(runs["arm"])]
+    late = base["best_epoch"] > _LATE * base["plan_epochs"]
+    counted = f"{late.sum():,} of {len(base):,} runs of {base['arm'].iloc[0]}"
+    if late.mean() <= 0.5:
+        return check, "agrees", f"only {counted} were best in their last epochs"
+    return (
+        check,
+        "differs",
+        f"{counted} were best in their last epochs, so they were still learning and a gain may be "
+        "speed alone: a higher learning rate or more epochs would tell",
+    )
 
 
 def what_ran(runs: pd.DataFrame) -> dict[str, int]:
