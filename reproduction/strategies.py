@@ -162,6 +162,8 @@ def reweighting(evidence: Evidence) -> str:
     if not len(runs):
         return "## Selection, reweighted loss, tuned thresholds\n\nThe MLP has not been run yet."
     plain = runs.assign(objective=runs["hyperparameters"].map(objective_of))
+    reweighted = set(plain.loc[plain["objective"] != "bce", "data"])
+    plain = plain[plain["data"].isin(reweighted)]
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
     base = plain[(plain["objective"] == "bce") & (plain["arm"] == "random")]
     rows = []
