@@ -1,7 +1,7 @@
 """Which strategy to take by default and how to set it up, and whether that holds elsewhere."""
 
 import pandas as pd
-from reproduction.gains import CELL, gain, mean_rank, where_all_ran
+from reproduction.gains import CELL, facts_of, gain, mean_rank, where_all_ran
 from reproduction.strategies import against_random
 from reproduction.text import ARMS, FOCUS, MLPS, PAPER_MODELS, TITLES, shown, table
 
@@ -43,8 +43,8 @@ def default(evidence: Evidence) -> str:
 
 def skewed_datasets(evidence: Evidence) -> set[str]:
     """Return the datasets whose labels are clearly imbalanced."""
-    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
-    return set(facts.loc[facts["mean_imbalance_ratio"] > SKEWED, "dataset"])
+    ratios = facts_of(evidence)["mean_imbalance_ratio"]
+    return set(ratios.index[ratios > SKEWED])
 
 
 def _rank_note(title: str, runs: pd.DataFrame) -> str:
@@ -122,8 +122,7 @@ def _by_imbalance(evidence: Evidence) -> str:
     shared = where_all_ran(evidence.runs, ["random", *arms])
     if not len(shared):
         return ""
-    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
-    ratios = facts.drop_duplicates("dataset").set_index("dataset")["mean_imbalance_ratio"]
+    ratios = facts_of(evidence)["mean_imbalance_ratio"]
     parts = [
         "The best pressure rises with how imbalanced the labels are: little or none where they are "
         "nearly balanced, much where they are not. So the default follows the data: MeanIR of the "

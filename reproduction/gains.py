@@ -11,10 +11,17 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.metrics import METRICS
+from tailbatch.report.evidence import Evidence
 from tailbatch.stats import Change, relative_change, wilcoxon
 
 CELL = ["data", "learner"]
 _PAIR = [*CELL, "fold", "seed"]
+
+
+def facts_of(evidence: Evidence) -> pd.DataFrame:
+    """Return what the prepared datasets are like, by name."""
+    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
+    return facts.drop_duplicates("dataset").set_index("dataset")
 
 
 class Gain(NamedTuple):

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pandas as pd
-from reproduction.gains import CELL, Gain, gain, where_all_ran
+from reproduction.gains import CELL, Gain, facts_of, gain, where_all_ran
 from reproduction.text import ARMS, FOCUS, PAPER_MODELS, TITLES, shown, table
 
 from tailbatch.report.evidence import Evidence
@@ -114,8 +114,7 @@ def _same_rate(shared: pd.DataFrame, arm: str, metric: str) -> Gain | None:
 
 
 def _rate_rows(shared: pd.DataFrame, evidence: Evidence) -> list[tuple[str, ...]]:
-    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
-    ratios = facts.drop_duplicates("dataset").set_index("dataset")["mean_imbalance_ratio"]
+    ratios = facts_of(evidence)["mean_imbalance_ratio"]
     rows = []
     for data in sorted(set(shared["data"]), key=ratios.__getitem__):
         some = shared[shared["data"] == data]

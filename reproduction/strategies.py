@@ -7,6 +7,7 @@ from itertools import product
 import pandas as pd
 from reproduction.gains import (
     CELL,
+    facts_of,
     gain,
     gains_by_dataset,
     rank_correlation,
@@ -86,8 +87,7 @@ def _kind(rows: pd.DataFrame) -> tuple[str, str, str]:
 
 def against_facts(evidence: Evidence) -> str:
     """Gain against MeanIR, number of labels and cardinality."""
-    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
-    facts = facts.drop_duplicates("dataset").set_index("dataset")
+    facts = facts_of(evidence)
     columns = {
         "mean_imbalance_ratio": "MeanIR",
         "n_labels": "q",
