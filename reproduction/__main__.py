@@ -13,7 +13,7 @@ import pandas as pd
 from reproduction import answers, causes, choice, paper, speed, strategies
 from reproduction.figure import draw
 from reproduction.gains import gain
-from reproduction.text import ARMS, TITLES, shown, table
+from reproduction.text import ARMS, CONTENDERS, TITLES, shown, table
 
 from tailbatch.report.archive import open_records, write_archive
 from tailbatch.report.evidence import Evidence, read_store
@@ -93,7 +93,7 @@ def summary_table(evidence: Evidence) -> str:
     rows = []
     for kind, runs in choice.kinds_of_cells(evidence).items():
         rows.append((f"*{kind}*", *[""] * len(metrics)))
-        for arm in choice.CONTENDERS[1:]:
+        for arm in CONTENDERS[1:]:
             rows.append((ARMS[arm], *(shown(gain(runs, arm, metric)) for metric in metrics)))
     return table(["against random, %", *(TITLES[metric] for metric in metrics)], rows)
 

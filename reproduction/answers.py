@@ -1,12 +1,12 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
 import pandas as pd
-from reproduction.choice import CONTENDERS, SKEWED, mean_ranks, skewed_datasets
+from reproduction.choice import SKEWED, mean_ranks, skewed_datasets
 from reproduction.gains import gain, where_all_ran
 from reproduction.paper import directions
 from reproduction.speed import RATES, at_both_rates
 from reproduction.strategies import objective_of
-from reproduction.text import ARMS, MLPS, PAPER_MODELS, TITLES
+from reproduction.text import ARMS, CONTENDERS, MLPS, PAPER_MODELS, TITLES
 
 from tailbatch.report.evidence import Evidence
 

@@ -3,11 +3,20 @@
 import pandas as pd
 from reproduction.gains import CELL, facts_of, gain, mean_rank, where_all_ran
 from reproduction.strategies import against_random
-from reproduction.text import ARMS, FOCUS, MLPS, PAPER_MODELS, TITLES, shown, table
+from reproduction.text import (
+    ARMS,
+    CONTENDERS,
+    FOCUS,
+    MLPS,
+    PAPER_MODELS,
+    TITLES,
+    percent,
+    shown,
+    table,
+)
 
 from tailbatch.report.evidence import Evidence
 
-CONTENDERS = ("random", "balanced", "adaptive", "minority")
 SKEWED = 2  # a mean imbalance ratio above this is what selection is for
 
 
@@ -136,8 +145,8 @@ def _by_imbalance(evidence: Evidence) -> str:
         for data, learner in cells:
             some = shared[(shared["data"] == data) & (shared["learner"] == learner)]
             found = [gain(some, arm, f"validation_{metric}") for arm in arms]
-            changes = ["-" if each is None else f"{each.percent:+.1f}" for each in found]
-            rows.append((f"{data}, {learner.split()[0].upper()}", f"{ratios[data]:.4g}", *changes))
+            name = f"{data}, {learner.split()[0].upper()}"
+            rows.append((name, f"{ratios[data]:.4g}", *map(percent, found)))
         parts += [table([TITLES[metric], "MeanIR", *arms.values()], rows)]
     return "\n\n".join(parts)
 
@@ -163,8 +172,7 @@ def confirmation(evidence: Evidence) -> str:
             for metric in ("macro_auc", "minority_average_precision")
             for arm in arms
         ]
-        changes = ["-" if each is None else f"{each.percent:+.1f}" for each in found]
-        rows.append((f"{data}, {str(learner).split()[0].upper()}", *changes))
+        rows.append((f"{data}, {str(learner).split()[0].upper()}", *map(percent, found)))
     names = [name.split()[0] for name in arms.values()]
     header = ["cell", *(f"Macro-AUC, {name}" for name in names)]
     header += [f"minority AP, {name}" for name in names]

@@ -4,9 +4,10 @@ from itertools import product
 
 import pandas as pd
 from reproduction.gains import CELL, Gain, facts_of, gain, where_all_ran
-from reproduction.text import ARMS, FOCUS, PAPER_MODELS, TITLES, shown, table
+from reproduction.text import ARMS, CONTENDERS, FOCUS, PAPER_MODELS, TITLES, percent, shown, table
 
 from tailbatch.report.evidence import Evidence
+from tailbatch.report.fairness import still_learning
 
 RATES = {"mlp {}": "1e-4", "mlp, lr 0.001": "1e-3"}
 """The MLP at the paper's learning rate and at ten times as much."""
@@ -67,7 +68,7 @@ def rate(evidence: Evidence) -> str:
     if not len(shared):
         return "\n\n".join([*parts, "Another learning rate has not been run yet."])
     rows = []
-    for lr, arm in product(RATES.values(), ("random", "balanced", "adaptive", "minority")):
+    for lr, arm in product(RATES.values(), CONTENDERS):
         name = f"{arm} at {lr}"
         epoch = shared.loc[shared["arm"] == name, "best_epoch"].median()
         found = ["" if arm == "random" else shown(_same_rate(shared, name, m)) for m in FOCUS]
@@ -94,8 +95,7 @@ def rate(evidence: Evidence) -> str:
 def _still_learning(runs: pd.DataFrame) -> list[str]:
     """Count the runs with random batches that were best in their last epochs."""
     plain = runs[runs["arm"] == "random"]
-    late = plain["best_epoch"] > 0.95 * plain["plan_epochs"]
-    counts = late.groupby(plain["learner"]).agg(["sum", "size"])
+    counts = still_learning(plain).groupby(plain["learner"]).agg(["sum", "size"])
     rows = [(learner, f"{late} of {size}") for learner, late, size in counts.itertuples()]
     text = "Runs with random batches whose best validation Macro-AUC came in the last five epochs:"
     return [text, table(["learner", "still learning"], rows)] if rows else []
@@ -105,7 +105,7 @@ def at_both_rates(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the MLP's runs at both learning rates, the rate a part of the arm, where all ran."""
     some = runs[runs["learner"].isin(RATES)]
     ways = some.assign(arm=some["arm"] + " at " + some["learner"].map(RATES), learner="mlp")
-    arms = product(("random", "balanced", "adaptive", "minority"), RATES.values())
+    arms = product(CONTENDERS, RATES.values())
     return where_all_ran(ways, [f"{arm} at {lr}" for arm, lr in arms])
 
 
@@ -122,6 +122,5 @@ def _rate_rows(shared: pd.DataFrame, evidence: Evidence) -> list[tuple[str, ...]
             _same_rate(some, f"minority at {lr}", "minority_average_precision")
             for lr in RATES.values()
         ]
-        changes = ["-" if each is None else f"{each.percent:+.1f}" for each in found]
-        rows.append((data, f"{ratios[data]:.4g}", *changes))
+        rows.append((data, f"{ratios[data]:.4g}", *map(percent, found)))
     return rows

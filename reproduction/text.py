@@ -19,6 +19,8 @@ ARMS = {
     "minority 16": "minority (16)",
     "minority 64:1": "minority (64 to 1)",
 }
+#: Those that every learner was trained with, and one of which is the default.
+CONTENDERS = ("random", "balanced", "adaptive", "minority")
 TITLES = {
     "macro_f": "Macro-F",
     "micro_f": "Micro-F",
@@ -38,6 +40,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table; numbers are right of their column's name."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def percent(found: Gain | None) -> str:
+    """Return a gain alone, where a table has no room for its interval."""
+    return "-" if found is None else f"{found.percent:+.1f}"
 
 
 def shown(found: Gain | None) -> str:

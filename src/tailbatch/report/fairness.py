@@ -6,7 +6,6 @@ from tailbatch.report.evidence import Evidence
 from tailbatch.report.tables import baseline_arm
 
 _SAME = ["data", "learner", "fold", "seed"]
-_LATE = 0.95  # an epoch beyond this share of all epochs is one of the last
 
 
 def fairness(evidence: Evidence) -> pd.DataFrame:
@@ -66,13 +65,24 @@ def _folds(runs: pd.DataFrame) -> tuple[str, str, str]:
     return check, "agrees", detail
 
 
+def still_learning(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which runs were best in their last epochs, the last 5% of all.
+
+    Examples
+    --------
+    >>> still_learning(pd.DataFrame({"best_epoch": [95, 96], "plan_epochs": 100})).tolist()
+    [False, True]
+    """
+    return runs["best_epoch"] > 0.95 * runs["plan_epochs"]
+
+
 def _learned(runs: pd.DataFrame) -> tuple[str, str, str]:
     """Say whether the baseline was done learning: if not, a gain may be nothing but speed."""
     check = "End of the training and end of learning"
     if runs.empty or not {"best_epoch", "plan_epochs"} <= set(runs):
         return check, "not recorded", "no best epochs"
     base = runs[runs["arm"] == baseline_arm(runs["arm"])]
-    late = base["best_epoch"] > _LATE * base["plan_epochs"]
+    late = still_learning(base)
     counted = f"{late.sum():,} of {len(base):,} runs of {base['arm'].iloc[0]}"
     if late.mean() <= 0.5:
         return check, "agrees", f"only {counted} were best in their last epochs"

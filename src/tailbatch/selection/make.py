@@ -14,16 +14,10 @@ from tailbatch.selection.adaptive import AdaptiveSelector
 from tailbatch.selection.base import Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.hard import HardSelector
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    as_array,
-    check_pressure,
-    label_matrix,
-    whole_number,
-)
+from tailbatch.selection.inputs import LabelMatrix, as_array, label_matrix, whole_number
 from tailbatch.selection.minority import MinoritySelector
 from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
-from tailbatch.selection.schedule import Schedule, as_schedule, imbalance_pressure
+from tailbatch.selection.schedule import Schedule, as_schedule
 from tailbatch.selection.warm_up import WarmUp
 
 logger = logging.getLogger(__name__)
@@ -115,12 +109,8 @@ def make_selector(
         "shuffle": shuffle,
         "epochs": _epochs_after(warm_up_epochs, epochs),
     }
-    if isinstance(selection_pressure, str):
-        if selection_pressure != "imbalance":
-            check_pressure(selection_pressure)
-        selection_pressure = imbalance_pressure(labels)
     if selection_pressure is not None:
-        offered["selection_pressure"] = as_schedule(selection_pressure)
+        offered["selection_pressure"] = as_schedule(selection_pressure, labels)
     if "weights" in known and "weights" not in options:
         offered["weights"] = _weights(X, labels)
     # Each class takes what its parameters name: the signature is the declaration.

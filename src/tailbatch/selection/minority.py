@@ -9,7 +9,7 @@ from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, dense_
 from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings
 from tailbatch.selection.random import rarity_of_labels
 from tailbatch.selection.ranking import RankLaw
-from tailbatch.selection.schedule import Schedule, imbalance_pressure
+from tailbatch.selection.schedule import Schedule, as_schedule
 
 
 class MissedRareLabels:
@@ -85,12 +85,10 @@ class MinoritySelector(LossDrivenSelector):
     ) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
-        if selection_pressure == "imbalance":
-            selection_pressure = imbalance_pressure(labels)
         super().__init__(
             labels.shape[0],
             score=MissedRareLabels(labels, power),
             law=RankLaw(),
-            selection_pressure=selection_pressure,
+            selection_pressure=as_schedule(selection_pressure, labels),
             **settings,
         )

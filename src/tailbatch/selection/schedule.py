@@ -83,12 +83,16 @@ def imbalance_pressure(Y: LabelMatrix) -> float:
     return 1.0 if np.isnan(ratio) else min(ratio, _LARGEST_PRESSURE)
 
 
-def as_schedule(pressure: float | Schedule) -> Schedule:
-    """Return a schedule; a number is a constant one.
+def as_schedule(pressure: float | Schedule | str, Y: LabelMatrix | None = None) -> Schedule:
+    """Return a schedule; a number is a constant one, and so is ``"imbalance"`` where Y is known.
 
     Examples
     --------
-    >>> as_schedule(4)
-    Constant(pressure=4)
+    >>> as_schedule(4), as_schedule("imbalance", np.array([[1, 1, 0], [1, 0, 0]], dtype=bool))
+    (Constant(pressure=4.0), Constant(pressure=1.5))
     """
-    return pressure if callable(pressure) else Constant(pressure)
+    if callable(pressure):
+        return pressure
+    if Y is not None and pressure == "imbalance":
+        return Constant(imbalance_pressure(Y))
+    return Constant(check_pressure(pressure))
