@@ -474,3 +474,16 @@ def test_giant_claims_and_deep_json_are_refused(tmp_path):
         path.write_bytes(struct.pack("<Q", len(header)) + header)
         with pytest.raises(ModelError, match="does not hold a classifier"):
             TailbatchClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({}, 1e-3),
+        ({"model": "dela"}, 1e-4),
+        ({"model": "dela", "lr": 0.5}, 0.5),
+        ({"lr": 0.2}, 0.2),
+    ],
+)
+def test_without_a_learning_rate_the_model_decides(settings, rate):
+    assert TailbatchClassifier(**settings)._plan().lr == rate

@@ -135,6 +135,8 @@ def test_the_committed_page_figure_and_readme_follow_from_the_committed_records(
     [
         ("random", "", "{}", "random"),
         ("adaptive", "16", "{}", "adaptive"),
+        ("minority", "imbalance", "{}", "minority"),
+        ("minority", "16", "{}", "minority 16"),
         ("hard", "8", '{"max_lag": 1}', 'hard 8 {"max_lag": 1}'),
     ],
 )
