@@ -1,6 +1,7 @@
 """A tiny dataset and study for the tests of studies, and stores compared times aside."""
 
 import json
+import resource
 from concurrent.futures import Executor, Future
 
 import numpy as np
@@ -71,3 +72,11 @@ def _timeless(value):
 
 def run_in_another_process(study, folder, checkpoint_every):
     run_here(study, ResultStore(folder), checkpoint_every=checkpoint_every)
+
+
+def new_pages():
+    """Allocate and free 16 MiB twice; return how many pages the second time had to fetch."""
+    np.ones(2**21)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(2**21)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from forked import context
-from study_samples import contents, run_here, run_in_another_process, tiny_study
+from study_samples import contents, new_pages, run_here, run_in_another_process, tiny_study
 from tailbatch.results import ResultStore
 from tailbatch.study import WorkerPool, run_study
 
@@ -126,3 +127,9 @@ def test_workers_end_when_their_runner_is_killed_or_interrupted(endless, store, 
     assert saved.stat().st_mtime_ns > before, "the run under way has saved once more"
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
     assert store.done() == frozenset()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="set for the C library of Linux only")
+def test_a_worker_uses_freed_memory_again():
+    with WorkerPool(1) as pool:
+        assert pool.submit(new_pages).result() < 100  # of 4,096

@@ -12,7 +12,7 @@ from tailbatch.errors import ModelError
 
 # Tensors of at most this many values stay in the allocator's pool; larger ones are fetched from the
 # system page by page each time, which costs as much as the arithmetic on them.
-_CHUNK_VALUES = 2**21
+_CHUNK_VALUES = 2**19
 # Beyond this the variance over- or underflows single precision once it is exponentiated twice.
 _LOGVAR_LIMIT = 10.0
 
@@ -54,7 +54,9 @@ def mlp_block(
             break
         if norm:
             layers.append(nn.BatchNorm1d(width_out))
-        layers.append(nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU(inplace=True))
+        # ReLU keeps its result only, so in place would save nothing, and cost four copies in the
+        # backward pass where the linear layer's result is a view (that of an input of three axes).
+        layers.append(nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU())
         if dropout:
             layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
@@ -111,7 +113,8 @@ class LabelwiseLinear(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits for label-specific features (b, q, h)."""
-        return torch.einsum("bqh,qh->bq", features, self.weight) + self.bias
+        # An einsum would copy the features to put the labels first.
+        return (features * self.weight).sum(2) + self.bias
 
     def shared(self, features: Tensor) -> Tensor:
         """Return logits for features (b, h) that all labels share."""

@@ -178,7 +178,8 @@ class CLIF(MultiLabelModel):
 
     def _classify(self, x: Tensor, gate: Tensor) -> Tensor:
         def classify(features: Tensor) -> Tensor:
-            logits: Tensor = self.classifier(self.fusion(features[:, None] * gate))
+            own = (features[:, None] * gate).flatten(0, 1)  # two axes: see `mlp_block`
+            logits: Tensor = self.classifier(self.fusion(own).unflatten(0, (-1, len(gate))))
             return logits
 
         # Every label has its own features, (b, q, hidden).

@@ -1,8 +1,10 @@
 """Worker processes that stop, saving, when their study stops or dies."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +13,7 @@ from multiprocessing.connection import Connection
 
 _busy = threading.Lock()
 _GRACE = 5  # seconds
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 
 
 class WorkerPool(ProcessPoolExecutor):
@@ -47,7 +50,20 @@ class WorkerPool(ProcessPoolExecutor):
 def _start_worker(lifeline: Connection) -> None:
     """Prepare a worker: Ctrl-C concerns a run under way only, and the end of the pipe ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _keep_freed_memory()
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+
+
+def _keep_freed_memory() -> None:
+    """Keep freed memory for the next step, which asks for the same sizes again.
+
+    The C library of Linux gives large blocks back to the system at once and gets them anew page by
+    page, which takes a fifth of a training step of CLIF or DELA.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, 2**30)
+        mallopt(_MMAP_THRESHOLD, 2**25)  # the most that is allowed
 
 
 def _watch(lifeline: Connection) -> None:
