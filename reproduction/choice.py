@@ -10,6 +10,7 @@ from reproduction.text import (
     MLPS,
     PAPER_MODELS,
     TITLES,
+    learner_name,
     percent,
     shown,
     table,
@@ -145,7 +146,7 @@ def _by_imbalance(evidence: Evidence) -> str:
         for data, learner in cells:
             some = shared[(shared["data"] == data) & (shared["learner"] == learner)]
             found = [gain(some, arm, f"validation_{metric}") for arm in arms]
-            name = f"{data}, {learner.split()[0].upper()}"
+            name = f"{data}, {learner_name(learner)}"
             rows.append((name, f"{ratios[data]:.4g}", *map(percent, found)))
         parts += [table([TITLES[metric], "MeanIR", *arms.values()], rows)]
     return "\n\n".join(parts)
@@ -172,7 +173,7 @@ def confirmation(evidence: Evidence) -> str:
             for metric in ("macro_auc", "minority_average_precision")
             for arm in arms
         ]
-        rows.append((f"{data}, {str(learner).split()[0].upper()}", *map(percent, found)))
+        rows.append((f"{data}, {learner_name(learner)}", *map(percent, found)))
     names = [name.split()[0] for name in arms.values()]
     header = ["cell", *(f"Macro-AUC, {name}" for name in names)]
     header += [f"minority AP, {name}" for name in names]

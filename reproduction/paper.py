@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 from reproduction.gains import CELL, gain, pairs, sign, signed_rank_p
-from reproduction.text import PAPER_MODELS, TITLES, table
+from reproduction.text import PAPER_MODELS, TITLES, learner_name, table
 
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.published import dataset_key, printed
@@ -20,7 +20,10 @@ def what_was_run(evidence: Evidence) -> str:
     counts = runs.groupby(CELL).agg(
         runs=("digest", "size"), arms=("arm", "nunique"), folds=("fold", "nunique")
     )
-    rows = [(*key, *values) for key, values in zip(counts.index, counts.values, strict=True)]
+    rows = [
+        (data, learner_name(learner), *values)
+        for (data, learner), values in zip(counts.index, counts.values, strict=True)
+    ]
     return "\n\n".join(
         [
             "## What was run",
@@ -122,7 +125,7 @@ def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
         up = sum(found.percent > 0 for found in clear)
         rows.append(
             (
-                f"{model.upper()}, {TITLES[metric]}",
+                f"{learner_name(model)}, {TITLES[metric]}",
                 counts.get("confirmed", 0),
                 counts.get("contradicted", 0),
                 counts.get("tie", 0),
@@ -166,7 +169,7 @@ def verdicts(evidence: Evidence) -> str:
         p_uniform = signed_rank_p(here, "adaptive", metric, "uniform")
         rows.append(
             (
-                f"{model.upper()}, {TITLES[metric]}",
+                f"{learner_name(model)}, {TITLES[metric]}",
                 found.cells,
                 f"{found.better_cells} of {found.cells}",
                 _p(p_random),

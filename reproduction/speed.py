@@ -4,7 +4,17 @@ from itertools import product
 
 import pandas as pd
 from reproduction.gains import CELL, Gain, facts_of, gain, where_all_ran
-from reproduction.text import ARMS, CONTENDERS, FOCUS, PAPER_MODELS, TITLES, percent, shown, table
+from reproduction.text import (
+    ARMS,
+    CONTENDERS,
+    FOCUS,
+    PAPER_MODELS,
+    TITLES,
+    learner_name,
+    percent,
+    shown,
+    table,
+)
 
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.fairness import still_learning
@@ -96,7 +106,9 @@ def _still_learning(runs: pd.DataFrame) -> list[str]:
     """Count the runs with random batches that were best in their last epochs."""
     plain = runs[runs["arm"] == "random"]
     counts = still_learning(plain).groupby(plain["learner"]).agg(["sum", "size"])
-    rows = [(learner, f"{late} of {size}") for learner, late, size in counts.itertuples()]
+    rows = [
+        (learner_name(learner), f"{late} of {size}") for learner, late, size in counts.itertuples()
+    ]
     text = "Runs with random batches whose best validation Macro-AUC came in the last five epochs:"
     return [text, table(["learner", "still learning"], rows)] if rows else []
 

@@ -13,7 +13,7 @@ from reproduction.gains import (
     rank_correlation,
     where_all_ran,
 )
-from reproduction.text import ARMS, FOCUS, MLPS, PAPER_MODELS, TITLES, shown, table
+from reproduction.text import ARMS, FOCUS, MLPS, PAPER_MODELS, TITLES, learner_name, shown, table
 
 from tailbatch.report.evidence import Evidence
 
@@ -39,7 +39,7 @@ def _strategy_note(runs: pd.DataFrame) -> str:
 
 
 def _by_model(runs: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(str(name).upper(), group) for name, group in runs.groupby("learner")]
+    return [(learner_name(str(name)), group) for name, group in runs.groupby("learner")]
 
 
 def against_random(runs: pd.DataFrame, arms: dict[str, str], metrics: Sequence[str]) -> str:
@@ -147,12 +147,13 @@ def pressures(evidence: Evidence) -> str:
     parts = ["## The pressure, and label chains"]
     if not len(shared):
         return "\n\n".join([*parts, "Other pressures and chains have not been run yet."])
-    learners = ", ".join(sorted({str(name).upper() for name in shared["model"]}))
-    parts += [
-        f"On the {shared.groupby([*CELL, 'fold']).ngroups} pairs of cell and fold where all of these ran "
-        f"({learners}; {', '.join(sorted(set(shared['data'])))}), in percent against random:",
-        against_random(shared, arms, FOCUS),
-    ]
+    for model, runs in shared.groupby("model"):
+        pairs = runs.groupby([*CELL, "fold"]).ngroups
+        parts += [
+            f"{learner_name(str(model))}, on the {pairs} pairs of cell and fold where all of these ran "
+            f"({', '.join(sorted(set(runs['data'])))}), in percent against random:",
+            against_random(runs, arms, FOCUS),
+        ]
     return "\n\n".join(parts)
 
 

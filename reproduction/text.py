@@ -7,6 +7,8 @@ from reproduction.gains import Gain
 PAPER_MODELS = ("c2ae", "mpvae", "paca", "clif", "dela")
 #: The MLP at the usual learning rate, with each of its objectives.
 MLPS = ("mlp {}", 'mlp {"objective": "weighted_bce"}', 'mlp {"objective": "asymmetric"}')
+_OBJECTIVES = {"{}": "", '{"objective": "weighted_bce"}': "weighted BCE",
+               '{"objective": "asymmetric"}': "asymmetric loss"}  # fmt: skip
 #: The ways to choose batches that every model was trained with, as the page calls them.
 #: Without a pressure in its name an arm has its default one.
 ARMS = {
@@ -34,6 +36,19 @@ TITLES = {
     "tuned_minority_macro_f": "minority Macro-F, tuned thresholds",
 }
 FOCUS = ("macro_f", "macro_auc", "minority_macro_f", "minority_average_precision", "micro_f")
+
+
+def learner_name(learner: str) -> str:
+    """Return how the page calls a learner: a model, and its objective or learning rate.
+
+    Examples
+    --------
+    >>> [learner_name(name) for name in (*MLPS, "mlp, lr 0.001", "dela")]
+    ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss', 'MLP, lr 1e-3', 'DELA']
+    """
+    model, _, rest = learner.partition(" ")
+    rest = _OBJECTIVES.get(rest, rest.replace("0.001", "1e-3"))
+    return ", ".join(part for part in (model.rstrip(",").upper(), rest) if part)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -78,6 +78,23 @@ def test_an_exported_file_makes_the_report_anywhere(command, tmp_path):
     assert len(pd.read_csv("runs.csv")) == 4
 
 
+def test_a_study_goes_on_from_an_exported_file(command, tmp_path):
+    arguments = quick(tiny_file(tmp_path))
+    command(*arguments)
+    command("study", "export", "records", "--out", "four.jsonl.gz")
+    (tmp_path / "records").rename(tmp_path / "gone")
+    code, out, _ = command("study", "import", "four.jsonl.gz", "--store", "records")
+    assert (code, out) == (0, "4 runs added to records\n")
+    runs = tmp_path / "records" / "runs"
+    before = {path: path.stat().st_mtime_ns for path in runs.iterdir()}
+    code, _, err = command(*arguments)
+    assert code == 0, err
+    assert len(before) == 4
+    assert {path: path.stat().st_mtime_ns for path in runs.iterdir()} == before
+    code, out, _ = command("study", "import", "four.jsonl.gz", "--store", "records")
+    assert (code, out) == (0, "0 runs added to records\n")
+
+
 def test_a_study_file_runs_with_labels_by_name(command, tmp_path):
     rows = "".join(f"{i % 7 / 7},{int(i % 7 > 3)},{int(i % 3 == 0)}\n" for i in range(60))
     (tmp_path / "mine.csv").write_text("x,a,b\n" + rows)
@@ -125,6 +142,8 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),
+        (("study", "import", "nowhere"), "'nowhere' does not exist"),
+        (("study", "import", "."), "'.' is a directory"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(command, arguments, message):

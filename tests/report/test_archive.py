@@ -7,8 +7,9 @@ import pytest
 
 from report.synthetic import make_specs, make_store
 from tailbatch.errors import ResultError
-from tailbatch.report.archive import Archive, open_records, write_archive
+from tailbatch.report.archive import Archive, open_records, read_archive, write_archive
 from tailbatch.report.page import write_report
+from tailbatch.results import ResultStore
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,27 @@ def test_the_same_store_gives_the_same_bytes(store, archive, tmp_path):
     # An archive of an archive is the same file, too.
     write_archive(archive, tmp_path / "twice.jsonl.gz")
     assert (tmp_path / "twice.jsonl.gz").read_bytes() == archive.path.read_bytes()
+
+
+def test_a_store_made_from_it_gives_it_back(archive, tmp_path):
+    fresh = ResultStore(tmp_path / "fresh")
+    assert read_archive(archive, fresh) == len(archive.frame())
+    write_archive(fresh, tmp_path / "back.jsonl.gz")
+    assert (tmp_path / "back.jsonl.gz").read_bytes() == archive.path.read_bytes()
+
+
+def test_a_store_keeps_what_it_has(archive, store, tmp_path):
+    ours = make_store(tmp_path / "ours", make_specs(folds=1), failed=(1,))
+    before = {path: path.read_bytes() for path in ours.path.rglob("*.*")}
+    lacked = set(archive.frame()["digest"]) - set(ours.frame()["digest"])
+    assert read_archive(archive, ours) == len(lacked) > 0
+    failed = [path for path in before if path.parent.name == "failures"]
+    assert len(failed) == 1
+    for path in before.keys() - set(failed):
+        assert path.read_bytes() == before[path], path
+    assert set(ours.frame()["digest"]) >= set(archive.frame()["digest"])
+    # A run that failed here and was done there is done.
+    assert not any(failure.spec.digest in lacked for failure in ours.failures())
 
 
 def test_one_study_can_be_taken_out(store, tmp_path):

@@ -233,6 +233,26 @@ def export(
     typer.echo(f"{count:,} runs, {out.stat().st_size / 1e6:.1f} MB: {printable(str(out))}")
 
 
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="A file from `study export`.", exists=True, dir_okay=False)
+    ],
+    store: StoreOption = Path("tailbatch-store"),
+) -> None:
+    """Put the records of such a file into a store, so that a study goes on from them.
+
+    For example:
+
+      tailbatch study import records.jsonl.gz --store records
+    """
+    from tailbatch.report.archive import Archive, read_archive
+    from tailbatch.results import ResultStore
+
+    count = read_archive(Archive(file), ResultStore(store))
+    typer.echo(f"{count:,} runs added to {printable(str(store))}")
+
+
 def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> None:
     """Run a study with live progress, then report; failures end in exit code 1."""
     from tailbatch.cli import study_display as display

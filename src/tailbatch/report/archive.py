@@ -7,6 +7,7 @@ Kept are the spec, every metric of the best epoch on validation and test rows, t
 curves by epoch and the labels' results. Left behind are the arrays, of which `array_facts` stay; of
 the validation metrics by epoch all but `CURVES`; the tracebacks of failures; and the folders of the
 datasets. Curves and labels' results are kept in single precision, which is how a report reads them.
+A study goes on from such a file once `read_archive` has put its records into a store.
 """
 
 import gzip
@@ -95,6 +96,44 @@ def write_archive(store: RecordSource, out: Path, *, study: str | None = None) -
     ):
         file.writelines([*map(_line, header), *runs])
     return len(runs)
+
+
+def read_archive(archive: "Archive", store: ResultStore) -> int:
+    """Put into a store what it lacks of an archive, and return how many runs that were.
+
+    What the store has stays as it is, as it may hold more: arrays, tracebacks, folders of datasets.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> there, here = ResultStore(folder / "there"), ResultStore(folder / "here")
+    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
+    >>> there.add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
+    ...                     best_epoch=1, warm_up_digest=""))
+    >>> write_archive(there, folder / "records.jsonl.gz")
+    1
+    >>> read_archive(Archive(folder / "records.jsonl.gz"), here), here.has(spec)
+    (1, True)
+    """
+    done = store.done()
+    count = 0
+    for record in archive.records():
+        if record.spec.digest not in done:
+            store.add(record)
+            count += 1
+    done = store.done() | {failure.spec.digest for failure in store.failures()}
+    for failure in archive.failures():
+        if failure.spec.digest not in done:
+            store.keep_failure(failure)
+    plans = {plan.name for plan in store.studies()}
+    for plan in archive.studies():
+        if plan.name not in plans:
+            store.keep_study(plan)
+    for key, facts in archive.datasets().items():
+        if store.dataset(key) is None:
+            store.keep_dataset(facts, key)
+    return count
 
 
 def _line(values: Mapping[str, Any]) -> bytes:

@@ -116,12 +116,14 @@ def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
 def _dataset_facts(store: RecordSource, specs: Iterable[RunSpec]) -> pd.DataFrame:
     """Return the facts of the datasets that `specs` use, or of all where there are no specs."""
     used = {(spec.dataset_digest, spec.preparation) for spec in specs}
-    return pd.DataFrame(
+    facts = pd.DataFrame(
         {"dataset": printable(each.name), "preparation": name, "digest": each.digest, **values}
         for each in store.datasets().values()
         for name, values in each.facts.items()
         if not used or (each.digest, name) in used
     )
+    # Machines that share a store note one dataset once for each folder it lies in.
+    return facts.drop_duplicates(ignore_index=True)
 
 
 def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Evidence:
