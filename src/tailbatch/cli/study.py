@@ -240,7 +240,7 @@ def import_(
     ],
     store: StoreOption = Path("tailbatch-store"),
 ) -> None:
-    """Put the records of such a file into a store, so that a study goes on from them.
+    """Put the records of an exported file into a store, so that a study goes on from them.
 
     For example:
 
