@@ -106,10 +106,18 @@ def put_between_marks(text: str, block: str) -> str:
     )
 
 
+def collect(store: ResultStore) -> None:
+    """Write the records of a store, and the whole plan, whatever parts of it the store was run with."""
+    digests = {facts.name: facts.digest for facts in store.datasets().values()}
+    for plan in paper.plans(digests):
+        store.keep_study(plan)
+    write_archive(store, RECORDS)
+
+
 def main() -> None:
     """Collect if asked to, then write the page, the figure and the README's table."""
     if len(sys.argv) > 1:
-        write_archive(ResultStore(Path(sys.argv[1])), RECORDS)
+        collect(ResultStore(Path(sys.argv[1])))
     evidence = read()
     PAGE.write_text(page(evidence))
     FIGURE.parent.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """Our numbers beside the printed ones."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from reproduction.text import PAPER_MODELS, TITLES, learner_name, table
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.published import dataset_key, printed
 from tailbatch.report.tables import PAPER_METRICS
+from tailbatch.results import StudyPlan
 from tailbatch.study import load_study
 
 
@@ -42,9 +44,16 @@ def what_was_run(evidence: Evidence) -> str:
 def planned(evidence: Evidence) -> set[str]:
     """Return the digests of all runs that the study files here plan."""
     facts = evidence.datasets.drop_duplicates("dataset").set_index("dataset")
-    digests = defaultdict(str, facts["digest"].to_dict())
+    return {spec.digest for plan in plans(facts["digest"].to_dict()) for spec in plan.specs}
+
+
+def plans(digests: Mapping[str, str]) -> list[StudyPlan]:
+    """Return what the study files here plan, given the content of the datasets by name."""
+    known = defaultdict(str, digests)
     studies = [load_study(str(path)) for path in sorted(Path(__file__).parent.glob("*.toml"))]
-    return {spec.digest for study in studies for spec in study.specs(digests)}
+    return [
+        StudyPlan(name=each.name, specs=each.specs(known), title=each.title) for each in studies
+    ]
 
 
 def _shared_warm_ups(runs: pd.DataFrame) -> str:
