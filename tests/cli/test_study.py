@@ -142,8 +142,11 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),
-        (("study", "import", "nowhere"), "'nowhere' does not exist"),
-        (("study", "import", "."), "'.' is a directory"),
+        (
+            ("study", "import", "nowhere"),
+            "there is no file nowhere: `tailbatch study export` makes one",
+        ),
+        (("study", "import", "."), "there is no file .: `tailbatch study export` makes one"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(command, arguments, message):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailbatch.cli.terminal import printable
-from tailbatch.errors import require
+from tailbatch.errors import ResultError, require
 
 if TYPE_CHECKING:
     from tailbatch.study import Study
@@ -235,9 +235,7 @@ def export(
 
 @app.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(help="A file from `study export`.", exists=True, dir_okay=False)
-    ],
+    file: Annotated[Path, typer.Argument(help="A file from `study export`.")],
     store: StoreOption = Path("tailbatch-store"),
 ) -> None:
     """Put the records of an exported file into a store, so that a study goes on from them.
@@ -249,6 +247,8 @@ def import_(
     from tailbatch.report.archive import Archive, read_archive
     from tailbatch.results import ResultStore
 
+    if not file.is_file():
+        raise ResultError(f"there is no file {file}: `tailbatch study export` makes one")
     count = read_archive(Archive(file), ResultStore(store))
     typer.echo(f"{count:,} runs added to {printable(str(store))}")
 
