@@ -5,10 +5,13 @@ from collections.abc import Iterable, Sequence
 from reproduction.gains import Gain
 
 PAPER_MODELS = ("c2ae", "mpvae", "paca", "clif", "dela")
+_OBJECTIVES = {
+    "{}": "",
+    '{"objective": "weighted_bce"}': "weighted BCE",
+    '{"objective": "asymmetric"}': "asymmetric loss",
+}
 #: The MLP at the usual learning rate, with each of its objectives.
-MLPS = ("mlp {}", 'mlp {"objective": "weighted_bce"}', 'mlp {"objective": "asymmetric"}')
-_OBJECTIVES = {"{}": "", '{"objective": "weighted_bce"}': "weighted BCE",
-               '{"objective": "asymmetric"}': "asymmetric loss"}  # fmt: skip
+MLPS = tuple(f"mlp {objective}" for objective in _OBJECTIVES)
 #: The ways to choose batches that every model was trained with, as the page calls them.
 #: Without a pressure in its name an arm has its default one.
 ARMS = {

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 
 from report.synthetic import make_specs, make_store
 from tailbatch.errors import ResultError
 from tailbatch.report.archive import Archive, open_records, read_archive, write_archive
+from tailbatch.report.evidence import read_store
 from tailbatch.report.page import write_report
 from tailbatch.results import ResultStore
 
@@ -58,7 +60,7 @@ def test_a_store_made_from_it_gives_it_back(archive, tmp_path):
     assert (tmp_path / "back.jsonl.gz").read_bytes() == archive.path.read_bytes()
 
 
-def test_a_store_keeps_what_it_has(archive, store, tmp_path):
+def test_a_store_keeps_what_it_has(archive, tmp_path):
     ours = make_store(tmp_path / "ours", make_specs(folds=1), failed=(1,))
     before = {path: path.read_bytes() for path in ours.path.rglob("*.*")}
     lacked = set(archive.frame()["digest"]) - set(ours.frame()["digest"])
@@ -70,6 +72,19 @@ def test_a_store_keeps_what_it_has(archive, store, tmp_path):
     assert set(ours.frame()["digest"]) >= set(archive.frame()["digest"])
     # A run that failed here and was done there is done.
     assert not any(failure.spec.digest in lacked for failure in ours.failures())
+
+
+def test_a_dataset_that_lies_in_two_folders_is_shown_once(tmp_path):
+    ours = make_store(tmp_path / "ours", make_specs(folds=1), arrays=False)
+    before = read_store(ours).datasets
+    key, facts = next(iter(ours.datasets().items()))
+    ours.keep_dataset(replace(facts, path="/elsewhere/data.arff"), "another" + key[7:])
+    assert len(ours.datasets()) == len(before) + 1
+    assert (
+        read_store(ours)
+        .datasets.sort_values("dataset", ignore_index=True)
+        .equals(before.sort_values("dataset", ignore_index=True))
+    )
 
 
 def test_one_study_can_be_taken_out(store, tmp_path):

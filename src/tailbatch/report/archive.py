@@ -116,24 +116,24 @@ def read_archive(archive: "Archive", store: ResultStore) -> int:
     >>> read_archive(Archive(folder / "records.jsonl.gz"), here), here.has(spec)
     (1, True)
     """
-    done = store.done()
-    count = 0
+    done, added = store.done(), set()
     for record in archive.records():
         if record.spec.digest not in done:
             store.add(record)
-            count += 1
-    done = store.done() | {failure.spec.digest for failure in store.failures()}
+            added.add(record.spec.digest)
+    known = done | added | {failure.spec.digest for failure in store.failures()}
     for failure in archive.failures():
-        if failure.spec.digest not in done:
+        if failure.spec.digest not in known:
             store.keep_failure(failure)
     plans = {plan.name for plan in store.studies()}
     for plan in archive.studies():
         if plan.name not in plans:
             store.keep_study(plan)
+    datasets = store.datasets()
     for key, facts in archive.datasets().items():
-        if store.dataset(key) is None:
+        if key not in datasets:
             store.keep_dataset(facts, key)
-    return count
+    return len(added)
 
 
 def _line(values: Mapping[str, Any]) -> bytes:
