@@ -25,8 +25,8 @@ def in_short(evidence: Evidence) -> str:
         _which_default(runs[runs["data"].isin(skewed)]),
     ]
     text = (
-        "In percent of the test metric, positive is better, 95% intervals over folds in brackets; a "
-        "cell is a dataset and a model."
+        "In percent of the test metric, positive is better, 95% intervals in brackets, from the "
+        "spread over folds; a cell is a dataset and a model."
     )
     return "\n".join(
         ["## In short", "", text, "", *(f"- {answer}" for answer in answers if answer)]

@@ -67,8 +67,8 @@ def pairs(runs: pd.DataFrame, arm: str, baseline: str, metric: str) -> pd.DataFr
 def gain(runs: pd.DataFrame, arm: str, metric: str, baseline: str = "random") -> Gain | None:
     """Return by how many percent an arm changes the average over cells; None without a pair.
 
-    Runs are resampled within each cell, the cells are kept: the interval speaks of these datasets and
-    models, not of others.
+    Runs vary within each cell, the cells are kept: the interval speaks of these datasets and models,
+    not of others.
     """
     both = pairs(runs, arm, baseline, metric)
     cells = [

@@ -32,9 +32,11 @@ def strategies(evidence: Evidence) -> str:
 def _strategy_note(runs: pd.DataFrame) -> str:
     cells = runs.groupby(CELL).ngroups
     return (
-        f"Change of the average over cells in percent against random, positive is better, with a 95% "
-        f"bootstrap interval over the folds inside the cells ({cells} cells of the five models); then on "
-        "how many cells the strategy is better. Each strategy is compared on the cells it ran in."
+        "Change of the average over cells in percent against random, positive is better, with Student's "
+        f"95% interval from the spread over folds within the cells ({cells} cells of the five models; "
+        "one with a single fold is taken to vary as the others do), bold where it leaves zero out; then "
+        "on how many cells the strategy is better. Each strategy is compared on the cells it ran in, "
+        "and nothing is corrected for the number of comparisons."
     )
 
 

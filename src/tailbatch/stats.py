@@ -78,7 +78,7 @@ class Interval(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change as a share of the baseline, with the ends of its bootstrap interval."""
+    """A change as a share of the baseline, with the ends of its interval, ``nan`` if there is none."""
 
     estimate: float
     low: float
@@ -273,22 +273,20 @@ def bootstrap_interval(
 
 
 def relative_change(
-    cells: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
-    *,
-    level: float = 0.95,
-    n_draws: int = 2000,
-    seed: int = 0,
+    cells: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], *, level: float = 0.95
 ) -> Change:
-    """Return by what share the average over cells changes, with its bootstrap interval.
+    """Return by what share the average over cells changes, with its Student interval.
 
-    A cell is a dataset with a model: its runs are resampled in pairs, the cells are kept.
+    A cell is a dataset with a model. Its runs vary, the cells are kept; a cell with one run has no
+    spread of its own and is taken to vary as the runs of the others do. A bootstrap would give such
+    a cell no spread at all, and hardly any to a cell of two.
 
     Parameters
     ----------
     cells
         For each cell the (runs,) values and those of the baseline on the same folds and seeds.
-    level, n_draws, seed
-        As in `bootstrap_interval`.
+    level
+        How often the interval is to hold the true change.
 
     Examples
     --------
@@ -296,16 +294,29 @@ def relative_change(
     >>> round(change.estimate, 3)  # (0.3 + 0.6) / (0.2 + 0.55) - 1
     0.2
     """
-    generator = stream(seed, "bootstrap")
-    total, drawn, several = np.zeros(2), np.zeros((n_draws, 2)), False
-    for values, baseline in cells:
-        pairs = np.column_stack([*np.broadcast_arrays(values, baseline)])
-        total = total + pairs.mean(axis=0)
-        rows = generator.integers(len(pairs), size=(n_draws, len(pairs)))
-        drawn += pairs[rows].mean(axis=1)
-        several = several or len(pairs) > 1
-    changes = drawn[:, 0] / drawn[:, 1] - 1
-    return Change(float(total[0] / total[1] - 1), *_interval(changes, level, resampled=several))
+    pairs = [np.column_stack(np.broadcast_arrays(*cell)) for cell in cells]
+    after, before = np.sum([pair.mean(axis=0) for pair in pairs], axis=0)
+    ratio = after / before
+    # To first order the ratio moves with these, over the baseline: the delta method.
+    errors = [pair[:, 0] - ratio * pair[:, 1] for pair in pairs]
+    half = _half_width_of_a_sum_of_means(errors, level) / before
+    return Change(float(ratio - 1), float(ratio - 1 - half), float(ratio - 1 + half))
+
+
+def _half_width_of_a_sum_of_means(samples: Sequence[FloatArray], level: float) -> float:
+    """Return half of Student's interval, ``nan`` where no sample has two values."""
+    several = [sample for sample in samples if len(sample) > 1]
+    if not several:
+        return float("nan")
+    freedom = np.array([len(sample) - 1 for sample in several])
+    # Each single value has the pooled variance of the others.
+    share = 1 / (freedom + 1) + (len(samples) - len(several)) * freedom / freedom.sum()
+    variances = share * np.array([sample.var(ddof=1) for sample in several])
+    total = variances.sum()
+    if total == 0:
+        return 0.0
+    satterthwaite = total**2 / (variances**2 / freedom).sum()
+    return float(stats.t.ppf((1 + level) / 2, satterthwaite) * np.sqrt(total))
 
 
 def _paired_difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatArray:

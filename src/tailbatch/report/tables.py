@@ -186,7 +186,7 @@ def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row an arm and metric over all cells: wins, ties, losses, change in percent, p-value.
 
     ``percent`` is the change of the average over cells, positive where it is for the better, with its
-    95% bootstrap interval over folds and seeds within each cell (missing where the baseline is 0).
+    95% interval from the spread over folds and seeds within each cell (missing where the baseline is 0).
     ``p`` is Wilcoxon's signed-rank test over the cells' means (missing below six cells, where it cannot
     fall under 0.05), ``p_holm`` the same after Holm's correction over the arm's metrics.
     """
