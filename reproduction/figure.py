@@ -18,14 +18,15 @@ def draw(kinds: Mapping[str, pd.DataFrame], path: Path) -> None:
     """Write the figure as SVG, the same bytes for the same records."""
     # A fixed salt and no date: otherwise every drawing has other bytes.
     with mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(8, 2.8), layout="constrained")
+        figure = Figure(figsize=(8, 3), layout="constrained")
         panels = figure.subplots(1, len(_METRICS), sharey=True)
         for axes, metric in zip(panels, _METRICS, strict=True):
             _panel(axes, kinds, metric)
         names = [name.replace(", ", "\n", 1) for name in kinds]
         panels[0].set_yticks(range(len(kinds)), names)
         panels[0].invert_yaxis()
-        panels[-1].legend(frameon=False, loc="best")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
         figure.supxlabel(
             "change against random batches, % (right is better; 95% intervals)", fontsize=9
         )
