@@ -1,5 +1,6 @@
 """The front door: names, label matrices of every kind, weights and warm-up."""
 
+import inspect
 import logging
 
 import numpy as np
@@ -9,10 +10,12 @@ import torch
 from scipy import sparse
 
 from contracts.selector_contract import drain
+from tailbatch.cli.models import fit
 from tailbatch.errors import SelectionError
+from tailbatch.estimator import TailbatchClassifier
 from tailbatch.imbalance import selection_weights
 from tailbatch.results import default_pressure
-from tailbatch.selection import STRATEGIES, Geometric, WarmUp, make_selector
+from tailbatch.selection import DEFAULT_STRATEGY, STRATEGIES, Geometric, WarmUp, make_selector
 from tailbatch.selection.inputs import label_matrix
 
 RNG = np.random.default_rng(0)
@@ -137,6 +140,22 @@ def test_names_are_suggested():
         make_selector("hard", Y, max_lags=2)
     with pytest.raises(SelectionError, match="unknown option of random 'full_batches'"):
         make_selector("random", Y, full_batches=True)
+
+
+def test_without_a_name_every_front_door_takes_the_recommended_strategy():
+    unnamed, named = (
+        make_selector(Y=Y, batch_size=8),
+        make_selector(DEFAULT_STRATEGY, Y, batch_size=8),
+    )
+    assert drain(unnamed, per_label, epochs=5) == drain(named, per_label, epochs=5)
+    command = inspect.signature(fit).parameters["strategy"].default
+    assert TailbatchClassifier().strategy == command == DEFAULT_STRATEGY
+
+
+@pytest.mark.parametrize("arguments", [(), (Y,), ("hard",), (Y, "hard")])
+def test_labels_and_name_in_the_wrong_place_say_where_they_go(arguments):
+    with pytest.raises(SelectionError, match=r'make_selector\("adaptive", labels\), or'):
+        make_selector(*arguments)
 
 
 def test_rows_must_match():

@@ -29,7 +29,7 @@ from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory, MultiLabelModel, make_model
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import make_selector
+from tailbatch.selection import DEFAULT_STRATEGY, make_selector
 from tailbatch.training import Callback, Epoch, Rows, Trainer, Training
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
@@ -138,7 +138,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: str | ModuleFactory = "mlp",
-        strategy: str = "minority",
+        strategy: str = DEFAULT_STRATEGY,
         selection_pressure: float | str | None = None,
         epochs: int = 100,
         batch_size: int = 128,

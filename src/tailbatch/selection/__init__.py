@@ -10,7 +10,7 @@ from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.diagnostics import SelectionDiagnostics
 from tailbatch.selection.hard import HardSelector
 from tailbatch.selection.loss_driven import LossDrivenSelector, mean_loss
-from tailbatch.selection.make import STRATEGIES, make_selector
+from tailbatch.selection.make import DEFAULT_STRATEGY, STRATEGIES, make_selector
 from tailbatch.selection.minority import MinoritySelector, MissedRareLabels
 from tailbatch.selection.quantization import QuantizationLaw
 from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
@@ -19,6 +19,7 @@ from tailbatch.selection.schedule import Constant, Geometric
 from tailbatch.selection.warm_up import WarmUp
 
 __all__ = [
+    "DEFAULT_STRATEGY",
     "STRATEGIES",
     "AdaptiveSelector",
     "BalancedSelector",

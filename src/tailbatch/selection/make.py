@@ -36,10 +36,14 @@ STRATEGIES: dict[str, type[Selector]] = {
 }
 """Every strategy's class by name."""
 
+DEFAULT_STRATEGY = MinoritySelector.strategy
+"""What is used where none is named: first on the validation rows of imbalanced datasets, see
+docs/reproduction.md."""
+
 
 def make_selector(
-    strategy: str,
-    Y: object,
+    strategy: str = DEFAULT_STRATEGY,
+    Y: object = None,
     *,
     X: object = None,
     batch_size: int = 128,
@@ -55,7 +59,8 @@ def make_selector(
     Parameters
     ----------
     strategy
-        A name in `STRATEGIES`.
+        A name in `STRATEGIES`; ``make_selector(Y=labels)`` takes ``minority``, which evaluation on
+        validation rows recommends.
     Y
         Label matrix (n, q) of the training rows: array, sparse matrix, frame or tensor of 0 and 1.
     X
@@ -88,11 +93,18 @@ def make_selector(
     ...     selector.observe([0.7, 0.2])
     >>> selector.epoch
     1
+    >>> make_selector(Y=Y).strategy
+    'minority'
     >>> make_selector("adaptve", Y)
     Traceback (most recent call last):
     ...
     tailbatch.errors.SelectionError: unknown strategy 'adaptve'; did you mean 'adaptive'?
     """
+    if Y is None or not isinstance(strategy, str):
+        raise SelectionError(
+            "make_selector needs the labels of the training rows as Y, and a strategy by its name: "
+            'make_selector("adaptive", labels), or make_selector(Y=labels) for the default'
+        )
     _check_name("strategy", strategy, STRATEGIES)
     cls = STRATEGIES[strategy]
     known = _parameters(cls)
