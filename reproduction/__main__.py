@@ -1,4 +1,4 @@
-"""Rebuild docs/reproduction.md and the README's results from the committed records.
+"""Rebuild docs/reproduction.md, its pictures and the README's results from the committed records.
 
 ``python -m reproduction`` reads ``records.jsonl.gz``; ``python -m reproduction STORE`` first collects
 the records of a store into that file.
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 from reproduction import answers, causes, choice, paper, speed, strategies
-from reproduction.figure import draw
-from reproduction.gains import gain
+from reproduction.figure import draw_imbalance, draw_printed, draw_results
+from reproduction.gains import facts_of, gain
 from reproduction.text import ARMS, CONTENDERS, TITLES, shown, table
 
 from tailbatch.report.archive import open_records, write_archive
@@ -22,7 +22,7 @@ from tailbatch.results import ResultStore, default_pressure, pressure_text
 HERE = Path(__file__).parent
 RECORDS = HERE / "records.jsonl.gz"
 PAGE = HERE.parent / "docs" / "reproduction.md"
-FIGURE = HERE.parent / "docs" / "assets" / "results.svg"
+PICTURES = HERE.parent / "docs" / "assets"
 README = HERE.parent / "README.md"
 USUAL_RATE = 1e-4
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
@@ -87,6 +87,18 @@ def page(evidence: Evidence) -> str:
     return "\n\n".join(sections) + "\n"
 
 
+def pictures(evidence: Evidence) -> None:
+    """Draw what the page and the README show."""
+    kinds = choice.kinds_of_cells(evidence)
+    draw_results(kinds, PICTURES / "results.svg")
+    draw_imbalance(
+        choice.by_learner(evidence),
+        facts_of(evidence)["mean_imbalance_ratio"],
+        PICTURES / "imbalance.svg",
+    )
+    draw_printed(paper.directions(evidence.runs), PICTURES / "printed.svg")
+
+
 def summary_table(evidence: Evidence) -> str:
     """Return the README's table of results: the contenders against random, by kind of cell."""
     metrics = ("macro_auc", "minority_average_precision", "macro_f", "micro_f")
@@ -115,13 +127,12 @@ def collect(store: ResultStore) -> None:
 
 
 def main() -> None:
-    """Collect if asked to, then write the page, the figure and the README's table."""
+    """Collect if asked to, then write the page, its pictures and the README's table."""
     if len(sys.argv) > 1:
         collect(ResultStore(Path(sys.argv[1])))
     evidence = read()
     PAGE.write_text(page(evidence))
-    FIGURE.parent.mkdir(exist_ok=True)
-    draw(choice.kinds_of_cells(evidence), FIGURE)
+    pictures(evidence)
     README.write_text(put_between_marks(README.read_text(), summary_table(evidence)))
 
 

@@ -1,14 +1,18 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 from reproduction.choice import SKEWED, mean_ranks, skewed_datasets
-from reproduction.gains import gain, where_all_ran
+from reproduction.gains import Gain, gain, where_all_ran
 from reproduction.paper import directions
 from reproduction.speed import RATES, at_both_rates
-from reproduction.strategies import objective_of
-from reproduction.text import ARMS, CONTENDERS, MLPS, PAPER_MODELS, TITLES
+from reproduction.strategies import by_objective
+from reproduction.text import ARMS, CONTENDERS, PAPER_MODELS, TITLES
 
 from tailbatch.report.evidence import Evidence
+
+_OVERALL = ("macro_auc", "macro_f")
 
 
 def in_short(evidence: Evidence) -> str:
@@ -26,22 +30,25 @@ def in_short(evidence: Evidence) -> str:
     ]
     text = (
         "In percent of the test metric, positive is better, 95% intervals in brackets, from the "
-        "spread over folds; a cell is a dataset and a model."
+        "spread over folds, then in how many cells it is better; a cell is a dataset and a model. The "
+        "answers follow from the intervals: yes where all of them leave zero out, in part where some do."
     )
-    return "\n".join(
-        ["## In short", "", text, "", *(f"- {answer}" for answer in answers if answer)]
+    picture = (
+        "![Change against random batches for each strategy, by kind of data and model, with intervals]"
+        "(assets/results.svg)"
     )
+    listed = [f"- {answer}" for answer in answers if answer]
+    return "\n".join(["## In short", "", text, "", picture, "", *listed])
 
 
 def _does_adaptive_help(runs: pd.DataFrame) -> str:
     deep = runs[runs["learner"].isin(PAPER_MODELS)]
-    found = [_written(deep, "adaptive", metric) for metric in ("macro_auc", "macro_f")]
     counts = directions(runs)["verdict"].value_counts()
     run = int(counts.drop("not run", errors="ignore").sum())
     if not run:
         return ""
     return (
-        f"**Does adaptive (16) help the paper's models?** Against random: {'; '.join(found)}. Of the "
+        f"**Does adaptive (16) help the paper's models?** {_answer(deep, 'adaptive', _OVERALL)} Of the "
         f"{run} printed directions that we ran, {counts.get('confirmed', 0)} are confirmed and "
         f"{counts.get('contradicted', 0)} contradicted."
     )
@@ -52,10 +59,10 @@ def _beside_uniform(runs: pd.DataFrame) -> str:
     shared = where_all_ran(deep, ["random", "uniform", "adaptive"])
     if not len(shared):
         return ""
-    found = [_written(shared, "adaptive", metric, "uniform") for metric in ("macro_auc", "macro_f")]
     return (
-        "**Is it hard samples, or only batches that overlap?** Adaptive (16) against `uniform`, which "
-        f"draws independent batches without looking at losses: {'; '.join(found)}."
+        "**Is drawing hard samples better than batches that merely overlap?** "
+        f"{_answer(shared, 'adaptive', _OVERALL, 'uniform')} This is against `uniform`, which draws "
+        "independent batches without looking at losses."
     )
 
 
@@ -63,55 +70,55 @@ def _rare_labels(runs: pd.DataFrame, which: str) -> str:
     runs = where_all_ran(runs, list(CONTENDERS))
     if not len(runs):
         return ""
-    names = {arm: ARMS[arm] for arm in CONTENDERS if arm != "random"}
     parts = [
-        f"{name} {_written(runs, arm, 'minority_average_precision')}" for arm, name in names.items()
+        f"    - {ARMS[arm]}: {_answer(runs, arm, ['minority_average_precision'])}"
+        for arm in CONTENDERS
+        if arm != "random"
     ]
-    return (
+    question = (
         f"**Do rare labels gain, {which}** ({', '.join(sorted(set(runs['data'])))}), all models and "
-        f"objectives? {'; '.join(parts)}."
+        "objectives?"
     )
+    return "\n".join([question, *parts])
 
 
 def _more_than_speed(runs: pd.DataFrame) -> str:
     shared = at_both_rates(runs)
     if not len(shared):
         return ""
-    parts = []
-    for lr in RATES.values():
-        found = [
-            _written(shared, f"minority at {lr}", metric, f"random at {lr}")
-            for metric in ("macro_auc", "minority_average_precision")
-        ]
-        parts.append(f"at {lr} {', '.join(found)}")
+    metrics = ["macro_auc", "minority_average_precision"]
+    slow, fast = (
+        _answer(shared, f"minority at {lr}", metrics, f"random at {lr}") for lr in RATES.values()
+    )
     return (
-        f"**Is it more than speed?** The MLP with minority (MeanIR) against random at the same learning "
-        f"rate, {shared['data'].nunique()} datasets: {'; '.join(parts)}."
+        "**Is it more than speed?** The MLP with minority (MeanIR) against random, "
+        f"{shared['data'].nunique()} datasets.\n"
+        f"    - Does it gain at the paper's 1e-4, where training ends too early? {slow}\n"
+        f"    - And at 1e-3, where it converges? {fast}"
     )
 
 
 def _loss_or_selection(runs: pd.DataFrame) -> str:
-    mlp = runs[runs["learner"].isin(MLPS)]
-    objectives = mlp["hyperparameters"].map(objective_of)
-    # The objective becomes a part of the arm, so that the four ways are compared fold by fold.
-    ways = mlp.assign(arm=objectives + ", " + mlp["arm"], learner="mlp")
     arms = {
-        "bce, minority": "minority",
-        "asymmetric, random": "an asymmetric loss with random batches",
+        "bce, minority": "minority alone",
+        "asymmetric, random": "an asymmetric loss alone",
         "asymmetric, minority": "both together",
     }
-    shared = where_all_ran(ways, ["bce, random", *arms])
+    shared = where_all_ran(by_objective(runs), ["bce, random", *arms])
     if not len(shared):
         return ""
-    metrics = ("macro_f", "tuned_macro_f", "minority_average_precision")
+    metrics = ["macro_f", "tuned_macro_f", "minority_average_precision"]
     parts = [
-        f"{name}: {', '.join(_written(shared, arm, metric, 'bce, random') for metric in metrics)}"
+        f"    - {name}: {_answer(shared, arm, metrics, 'bce, random')}"
         for arm, name in arms.items()
     ]
-    return (
-        "**Selection, or another loss?** The MLP against plain BCE with random batches, where all "
-        f"four ran. {'; '.join(parts)}."
+    on_top = _answer(shared, "asymmetric, minority", metrics, "asymmetric, random")
+    question = (
+        "**Selection, or another loss?** The MLP at 1e-4 against plain BCE with random batches, "
+        f"{shared['data'].nunique()} datasets. Does it gain?"
     )
+    last = f"    - minority with the asymmetric loss against that loss alone: {on_top}"
+    return "\n".join([question, *parts, last])
 
 
 def _which_default(runs: pd.DataFrame) -> str:
@@ -122,13 +129,40 @@ def _which_default(runs: pd.DataFrame) -> str:
     names = {"random": "random", **ARMS}
     order = sorted(means, key=means.__getitem__)
     return (
-        "**Which default?** Mean ranks over five metrics on validation rows of the imbalanced datasets: "
-        f"{', '.join(f'{names[arm]} {means[arm]:.2f}' for arm in order)}."
+        f"**Which default?** {names[order[0]]}: mean ranks over five metrics on validation rows of the "
+        f"imbalanced datasets are {', '.join(f'{names[arm]} {means[arm]:.2f}' for arm in order)}."
     )
 
 
-def _written(runs: pd.DataFrame, arm: str, metric: str, baseline: str = "random") -> str:
-    found = gain(runs, arm, metric, baseline)
-    if found is None:
-        return f"{TITLES[metric]} not run"
-    return f"{TITLES[metric]} {found}, better in {found.better_cells} of {found.cells} cells"
+def _answer(runs: pd.DataFrame, arm: str, metrics: Sequence[str], baseline: str = "random") -> str:
+    """Return yes or no by the intervals of all metrics, and the figures."""
+    found = {metric: gain(runs, arm, metric, baseline) for metric in metrics}
+    figures = [
+        f"{TITLES[metric]} {each}, {each.better_cells} of {each.cells} cells"
+        for metric, each in found.items()
+        if each is not None
+    ]
+    return f"{yes_or_no([each for each in found.values() if each])} ({'; '.join(figures)})."
+
+
+def yes_or_no(gains: Sequence[Gain]) -> str:
+    """Return an answer that the intervals allow.
+
+    Examples
+    --------
+    >>> better, unsure = Gain(2, 1, 3, 4, 4, 8), Gain(2, -1, 5, 3, 4, 8)
+    >>> yes_or_no([better, better]), yes_or_no([better, unsure]), yes_or_no([unsure])
+    ('Yes', 'In part', 'Not clearly')
+    >>> worse = Gain(-2, -3, -1, 0, 4, 8)
+    >>> yes_or_no([worse, unsure]), yes_or_no([worse, better])
+    ('No, it loses', 'It gains in one and loses in another')
+    """
+    better = sum(each.sure and each.percent > 0 for each in gains)
+    worse = sum(each.sure and each.percent < 0 for each in gains)
+    if better and worse:
+        return "It gains in one and loses in another"
+    if worse:
+        return "No, it loses"
+    if better == len(gains):
+        return "Yes"
+    return "In part" if better else "Not clearly"

@@ -1,12 +1,15 @@
 """Why: the selection weights, the habits of the authors' script, and what the selector says."""
 
 import json
+from itertools import product
 
 import pandas as pd
-from reproduction.gains import gain
+from reproduction.gains import gain, where_all_ran
 from reproduction.text import FOCUS, PAPER_MODELS, TITLES, shown, table
 
 from tailbatch.report.evidence import Evidence
+
+_FLAT = 0.93  # an effective sample size of this share of the rows or more is nearly uniform
 
 
 def weights(spreads: pd.DataFrame, evidence: Evidence) -> str:
@@ -57,8 +60,8 @@ def script(evidence: Evidence) -> str:
     if unshuffled:
         header = ["baseline", *(TITLES[metric] for metric in FOCUS)]
         dela = runs[runs["learner"] == "dela"]
-        # Only the datasets where it ran, so that the rows can be compared.
-        dela = dela[dela["data"].isin(dela.loc[dela["arm"] == unshuffled, "data"])]
+        # Only the datasets and folds where all ran, so that the rows can be compared.
+        dela = where_all_ran(dela, ["random", "adaptive", unshuffled])
         rows = [
             ("unshuffled against shuffled", *_gains(dela, unshuffled, "random")),
             ("adaptive (16) against unshuffled", *_gains(dela, "adaptive", unshuffled)),
@@ -92,6 +95,8 @@ def diagnosis(evidence: Evidence) -> str:
     """Show where adaptive does not help, and what the selector itself says about it."""
     runs = evidence.runs[evidence.runs["learner"].isin(PAPER_MODELS)]
     mine = runs[runs["arm"] == "adaptive"]
+    share = mine["effective_sample_size"] / _train_rows(mine)
+    shares = share.groupby(mine["data"]).median()
     rows = []
     for data, group in mine.groupby("data"):
         gains = {
@@ -100,7 +105,7 @@ def diagnosis(evidence: Evidence) -> str:
         rows.append(
             (
                 data,
-                f"{(group['effective_sample_size'] / _train_rows(group)).median():.0%}",
+                f"{shares[data]:.0%}",
                 f"{group['effective_pressure'].median():.1f}",
                 f"{group['distinct_share'].median():.0%}",
                 *(shown(found) for found in gains.values()),
@@ -113,7 +118,7 @@ def diagnosis(evidence: Evidence) -> str:
         "effective sample size as a share of the rows (100% is uniform), the largest probability over "
         "the smallest, and the share of distinct rows drawn in the last epoch. One row with a very high "
         "loss sets l_max, and all others then share the lowest probabilities: an effective sample size "
-        "near 100% means that the law has become nearly uniform.",
+        "near 100% means that the law has become nearly uniform. " + _flat_or_not(runs, shares),
         table(
             [
                 "dataset",
@@ -130,6 +135,24 @@ def diagnosis(evidence: Evidence) -> str:
         parts += ["With l_max capped at the 95% quantile of the losses, against adaptive (16):"]
         parts += [_ablation(runs, {"capped law": capped})]
     return "\n\n".join(parts)
+
+
+def _flat_or_not(runs: pd.DataFrame, shares: pd.Series) -> str:
+    """Say what adaptive gains where its law has become nearly uniform, and where it has not."""
+    parts = []
+    for which, some in (
+        (f"It has, {_FLAT:.0%} or more,", shares[shares >= _FLAT]),
+        ("It has not", shares[shares < _FLAT]),
+    ):
+        here = runs[runs["data"].isin(some.index)]
+        found = [
+            f"{TITLES[metric]} {each} against {baseline}, {each.better_cells} of {each.cells} cells"
+            for baseline, metric in product(("random", "uniform"), ("macro_auc", "macro_f"))
+            if (each := gain(here, "adaptive", metric, baseline))
+        ]
+        if found:
+            parts.append(f"{which} on {', '.join(some.index)}: {'; '.join(found)}.")
+    return " ".join(parts)
 
 
 def _train_rows(group: pd.DataFrame) -> pd.Series:

@@ -21,17 +21,28 @@ from tailbatch.report.evidence import Evidence
 SKEWED = 2  # a mean imbalance ratio above this is what selection is for
 
 
-def kinds_of_cells(evidence: Evidence) -> dict[str, pd.DataFrame]:
-    """Return the runs of cells and folds where all contenders ran, by kind of data and model."""
+def by_learner(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """Return the runs of cells and folds where all contenders ran, by kind of learner."""
     shared = where_all_ran(evidence.runs, list(CONTENDERS))
-    skewed = shared["data"].isin(skewed_datasets(evidence))
-    usual, deep = shared["learner"].isin(MLPS), shared["learner"].isin(PAPER_MODELS)
+    learners = shared["learner"]
+    deep = learners.isin(PAPER_MODELS)
     kinds = {
-        "imbalanced labels, MLP (lr 1e-4)": shared[skewed & usual],
-        "imbalanced labels, MLP (lr 1e-3)": shared[skewed & ~usual & ~deep],
-        "imbalanced labels, the paper's models": shared[skewed & deep],
-        "nearly balanced labels, all models": shared[~skewed],
+        "MLP (lr 1e-4)": shared[learners == MLPS[0]],
+        "MLP, reweighted loss": shared[learners.isin(MLPS[1:])],
+        "MLP (lr 1e-3)": shared[~learners.isin(MLPS) & ~deep],
+        "the paper's models": shared[deep],
     }
+    return {name: runs for name, runs in kinds.items() if len(runs)}
+
+
+def kinds_of_cells(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """Return the same by kind of data, too: nearly balanced labels are one kind for all learners."""
+    skewed = skewed_datasets(evidence)
+    by = by_learner(evidence)
+    kinds = {f"imbalanced labels, {name}": r[r["data"].isin(skewed)] for name, r in by.items()}
+    if by:
+        runs = pd.concat(by.values())
+        kinds["nearly balanced labels, all models"] = runs[~runs["data"].isin(skewed)]
     return {name: runs for name, runs in kinds.items() if len(runs)}
 
 

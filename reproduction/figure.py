@@ -1,39 +1,40 @@
-"""The README's figure: change against random by kind of data and model, with intervals."""
+"""The pictures of the evaluation, drawn from the records: the same bytes for the same records."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from reproduction.gains import gain
-from reproduction.text import ARMS, TITLES
+from reproduction.gains import CELL, gain, sign
+from reproduction.text import ARMS, PAPER_MODELS, TITLES, learner_name
 
 _COLORS = {"balanced": "#7f7f7f", "adaptive": "#d55e00", "minority": "#0072b2"}
+_MODELS = dict(
+    zip(PAPER_MODELS, ("#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7"), strict=True)
+)
 _METRICS = ("macro_auc", "minority_average_precision")
 
 
-def draw(kinds: Mapping[str, pd.DataFrame], path: Path) -> None:
-    """Write the figure as SVG, the same bytes for the same records."""
-    # A fixed salt and no date: otherwise every drawing has other bytes.
-    with mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(8, 3), layout="constrained")
-        panels = figure.subplots(1, len(_METRICS), sharey=True)
+def draw_results(kinds: Mapping[str, pd.DataFrame], path: Path) -> None:
+    """Draw the README's figure: change against random by kind of data and model, with intervals."""
+    with _picture(path, columns=len(_METRICS), height=3.4) as (figure, panels):
         for axes, metric in zip(panels, _METRICS, strict=True):
-            _panel(axes, kinds, metric)
+            _intervals(axes, kinds, metric)
+            axes.set_yticks([])
         names = [name.replace(", ", "\n", 1) for name in kinds]
         panels[0].set_yticks(range(len(kinds)), names)
-        panels[0].invert_yaxis()
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+        for axes in panels:
+            axes.invert_yaxis()
+        _legend_above(figure, panels[0])
         figure.supxlabel(
             "change against random batches, % (right is better; 95% intervals)", fontsize=9
         )
-        figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def _panel(axes: Axes, kinds: Mapping[str, pd.DataFrame], metric: str) -> None:
+def _intervals(axes: Axes, kinds: Mapping[str, pd.DataFrame], metric: str) -> None:
     for offset, (arm, color) in zip((-0.22, 0.0, 0.22), _COLORS.items(), strict=True):
         found = [(place, gain(runs, arm, metric)) for place, runs in enumerate(kinds.values())]
         known = [(place + offset, each) for place, each in found if each is not None]
@@ -52,4 +53,78 @@ def _panel(axes: Axes, kinds: Mapping[str, pd.DataFrame], metric: str) -> None:
         )
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_title(TITLES[metric], fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_imbalance(kinds: Mapping[str, pd.DataFrame], ratios: pd.Series, path: Path) -> None:
+    """Draw the change in minority average precision of each cell against MeanIR of its dataset."""
+    metric, steps = "minority_average_precision", (-30, -10, 0, 10, 30, 100, 300)
+    with _picture(path, columns=len(kinds), height=2.8) as (figure, panels):
+        for axes, (name, runs) in zip(panels, kinds.items(), strict=True):
+            for arm, color in _COLORS.items():
+                found = {cell: gain(part, arm, metric) for cell, part in sorted(runs.groupby(CELL))}
+                known = {cell: each for cell, each in found.items() if each is not None}
+                axes.scatter(
+                    [ratios[data] for data, _ in known],
+                    [each.percent for each in known.values()],
+                    s=14,
+                    color=color,
+                    alpha=0.75,
+                    linewidths=0,
+                    label=ARMS[arm],
+                )
+            axes.axhline(0, color="black", linewidth=0.8)
+            axes.set_xscale("log")
+            axes.set_xlim(1, 200)
+            axes.set_xticks([1, 10, 100], ["1", "10", "100"])
+            axes.minorticks_off()
+            # Linear up to 10%, logarithmic beyond: most cells change little, some change manifold.
+            axes.set_yscale("symlog", linthresh=10)
+            axes.set_ylim(-50, 500)
+            axes.set_yticks(steps, [f"{step}" if axes is panels[0] else "" for step in steps])
+            axes.set_title(name, fontsize=9)
+        panels[0].set_ylabel("minority AP against random, %")
+        _legend_above(figure, panels[0])
+        figure.supxlabel("MeanIR of the dataset", fontsize=9)
+
+
+def draw_printed(directions: pd.DataFrame, path: Path) -> None:
+    """Draw what adaptive changes, ours against the printed, a point for each dataset and model."""
+    metrics = ("macro_auc", "macro_f")
+    run = directions.dropna(subset="ours_adaptive")
+    with _picture(path, columns=len(metrics), height=3.4) as (figure, panels):
+        for axes, metric in zip(panels, metrics, strict=True):
+            for model, color in _MODELS.items():
+                some = run[(run["metric"] == metric) & (run["model"].str.casefold() == model)]
+                theirs, ours = (
+                    100 * sign(metric) * (some[after] - some[before])
+                    for after, before in (("adaptive", "random"), ("ours_adaptive", "ours_random"))
+                )
+                axes.scatter(theirs, ours, s=18, color=color, label=learner_name(model))
+            axes.axhline(0, color="black", linewidth=0.8)
+            axes.axvline(0, color="black", linewidth=0.8)
+            axes.axline((0, 0), slope=1, color="black", linewidth=0.8, linestyle=":")
+            axes.set_title(TITLES[metric], fontsize=9)
+        panels[0].set_ylabel("ours")
+        _legend_above(figure, panels[0])
+        figure.supxlabel(
+            "printed: adaptive minus random in points of 100 (above 0 is better; dotted: the same)",
+            fontsize=9,
+        )
+
+
+@contextmanager
+def _picture(path: Path, *, columns: int, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Hand out empty panels, then write them as SVG."""
+    # A fixed salt and no date: otherwise every drawing has other bytes.
+    with mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(8, height), layout="constrained")
+        panels = list(figure.subplots(1, columns, squeeze=False)[0])
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+        yield figure, panels
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _legend_above(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)

@@ -19,12 +19,12 @@ from tailbatch.study import load_study
 def what_was_run(evidence: Evidence) -> str:
     """Say which runs there are, and which of the plan are missing."""
     runs = evidence.runs
-    counts = runs.groupby(CELL).agg(
-        runs=("digest", "size"), arms=("arm", "nunique"), folds=("fold", "nunique")
-    )
+    counts = runs.groupby(CELL).agg(runs=("digest", "size"), folds=("fold", "nunique"))
+    cells = {cell: f"{n} ({folds})" for cell, n, folds in counts.itertuples()}
+    learners = sorted({learner for _, learner in cells}, key=_paper_models_first)
     rows = [
-        (data, learner_name(learner), *values)
-        for (data, learner), values in zip(counts.index, counts.values, strict=True)
+        (data, *(cells.get((data, learner), "") for learner in learners))
+        for data in sorted(set(runs["data"]))
     ]
     return "\n\n".join(
         [
@@ -35,10 +35,16 @@ def what_was_run(evidence: Evidence) -> str:
             "the epoch with the best validation Macro-AUC. MPVAE multiplies the learning rate by ten, "
             "which is its authors' own rate. For one dataset, model and fold all strategies share rows, "
             f"initial weights and warm-up, bit for bit: {_shared_warm_ups(runs)}. The plan is in "
-            "`reproduction/` as study files; what is missing below was not run.",
-            table(["dataset", "model", "runs", "ways to choose batches", "folds"], rows),
+            "`reproduction/` as study files; what is missing below was not run. Runs, and in brackets "
+            "their folds:",
+            table(["dataset", *map(learner_name, learners)], rows),
         ]
     )
+
+
+def _paper_models_first(learner: str) -> tuple[int, str]:
+    place = PAPER_MODELS.index(learner) if learner in PAPER_MODELS else len(PAPER_MODELS)
+    return place, learner
 
 
 def planned(evidence: Evidence) -> set[str]:
@@ -83,6 +89,8 @@ def beside_the_paper(evidence: Evidence) -> str:
         f"{counts.get('tie', 0)} ties, {counts.get('not run', 0)} not run. A direction is that of the "
         "mean over the folds; the last column says for how many cells the 95% interval of our paired "
         "difference leaves zero out.",
+        "![Change by adaptive batches, ours against the printed, for each dataset and model]"
+        "(assets/printed.svg)",
         _direction_table(cells, evidence.runs),
         f"Our random is within 0.03 of the printed one in {int(close.sum())} of "
         f"{int(cells['ours_random'].notna().sum())} cells. LLOG-F, yahoo-Arts and yahoo-Business were "

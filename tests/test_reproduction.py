@@ -115,21 +115,25 @@ def test_a_direction_is_confirmed_contradicted_or_not_run(runs):
     assert (cells["verdict"] == "not run").sum() == 388
 
 
-def test_the_committed_page_figure_and_readme_follow_from_the_committed_records(
+def test_the_committed_page_pictures_and_readme_follow_from_the_committed_records(
     evidence, tmp_path, monkeypatch
 ):
-    committed = {path: path.read_text() for path in (reproduction.PAGE, reproduction.FIGURE)}
     monkeypatch.setattr("sys.argv", ["reproduction"])
     monkeypatch.setattr(reproduction, "read", lambda: evidence)
-    for name in ("PAGE", "FIGURE", "README"):
+    committed = {path.name: path for path in (reproduction.PAGE, reproduction.README)}
+    for name in ("PAGE", "README"):
         path = getattr(reproduction, name)
-        copy = tmp_path / path.name
-        copy.write_text(path.read_text())
-        monkeypatch.setattr(reproduction, name, copy)
-        committed[copy] = path.read_text()
+        monkeypatch.setattr(reproduction, name, tmp_path / path.name)
+        (tmp_path / path.name).write_text(path.read_text())
+    committed |= {
+        name: reproduction.PICTURES / name
+        for name in ("results.svg", "imbalance.svg", "printed.svg")
+    }
+    monkeypatch.setattr(reproduction, "PICTURES", tmp_path)
     reproduction.main()
-    for copy in (reproduction.PAGE, reproduction.FIGURE, reproduction.README):
-        assert copy.read_text() == committed[copy], f"{copy.name}: run `make reproduction`"
+    assert set(committed) == {path.name for path in tmp_path.iterdir()}
+    for name, path in committed.items():
+        assert (tmp_path / name).read_text() == path.read_text(), f"{name}: run `make reproduction`"
 
 
 @pytest.mark.parametrize(
