@@ -56,6 +56,16 @@ def test_compare_runs_reports_and_goes_on(command, tmp_path):
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "records" / "runs").iterdir()} == before
 
 
+@pytest.mark.parametrize(("models", "rate"), [("mlp", 1e-3), ("mlp,c2ae", 1e-4)])
+def test_without_a_learning_rate_compare_learns_as_the_models_do(command, tmp_path, models, rate):
+    code, _, err = command(
+        "compare", tiny_file(tmp_path), "--models", models, "--strategies", "random",
+        "--folds", 2, "--epochs", 1, "--store", "records",
+    )  # fmt: skip
+    assert code == 0, err
+    assert set(ResultStore("records").frame()["plan_lr"]) == {rate}
+
+
 def test_report_exports_the_runs(command, tmp_path):
     command(*quick(tiny_file(tmp_path)))
     code, out, _ = command("report", "records", "--csv", "runs.csv", "--parquet", "runs.parquet")

@@ -80,7 +80,13 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each fold, from 0.")] = 1,
     epochs: Annotated[int, typer.Option(min=1)] = 100,
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
-    lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-4,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 where the paper's models take part.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = Path("tailbatch-store"),
     workers: WorkersOption = None,
     ray: RayOption = None,
@@ -94,22 +100,25 @@ def compare(
 
       tailbatch compare scene yeast --models dela,clif --strategies random,hard,adaptive,chain
     """
-    from tailbatch.results import TrainingPlan
+    from tailbatch.results import TrainingPlan, default_lr
     from tailbatch.study import Study
 
     _use_data(data_home)
     where = _label_columns(labels)
+    learners = _names(models)
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
         datasets=data if where is None else [{"path": name, "labels": where} for name in data],
         preparations=[preparation],
-        models=_names(models),
+        models=learners,
         strategies=_names(strategies),
         selection_pressures=None if pressures is None else _names(pressures),
         n_folds=folds,
         seeds=range(seeds),
-        plan=TrainingPlan(epochs=epochs, batch_size=batch_size, lr=lr),
+        plan=TrainingPlan(
+            epochs=epochs, batch_size=batch_size, lr=default_lr(learners) if lr is None else lr
+        ),
     )
     _run(study, store, workers, ray)
 

@@ -28,7 +28,7 @@ from tailbatch.estimator.saving import restore, state_of
 from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory, MultiLabelModel, make_model
-from tailbatch.results import TrainingPlan
+from tailbatch.results import TrainingPlan, default_lr
 from tailbatch.selection import DEFAULT_STRATEGY, make_selector
 from tailbatch.training import Callback, Epoch, Rows, Trainer, Training
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
@@ -388,18 +388,12 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"training-{pressure:g}" if self.selection_pressure == "auto" else "training"
         return Path(self.checkpoint_folder) / f"{name}.safetensors"
 
-    def _rate(self) -> float:
-        if self.lr is not None:
-            return self.lr
-        of_the_paper = isinstance(self.model, str) and self.model != "mlp"
-        return 1e-4 if of_the_paper else 1e-3
-
     def _plan(self) -> TrainingPlan:
         try:
             return TrainingPlan(
                 epochs=self.epochs,
                 batch_size=self.batch_size,
-                lr=self._rate(),
+                lr=default_lr([self.model]) if self.lr is None else self.lr,
                 weight_decay=self.weight_decay,
                 warm_up_epochs=self.warm_up_epochs,
                 **self._nested("plan__"),
