@@ -43,8 +43,8 @@ def read() -> Evidence:
     )
     runs = evidence.runs.merge(said, on="digest")
     # A model at another learning rate is another learner on the same data.
-    fast = runs["plan_lr"] != USUAL_RATE
-    learners = runs["learner"].where(~fast, runs["model"] + ", lr " + runs["plan_lr"].map(str))
+    usual = runs["plan_lr"] == USUAL_RATE
+    learners = runs["learner"].where(usual, runs["learner"] + ", lr " + runs["plan_lr"].map(str))
     arms = list(map(arm, runs.to_dict("records")))
     return replace(evidence, runs=runs.assign(arm=arms, data=runs["dataset"], learner=learners))
 

@@ -6,6 +6,7 @@ from reproduction.strategies import against_random
 from reproduction.text import (
     ARMS,
     CONTENDERS,
+    FAST_MLPS,
     FOCUS,
     MLPS,
     PAPER_MODELS,
@@ -25,12 +26,12 @@ def by_learner(evidence: Evidence) -> dict[str, pd.DataFrame]:
     """Return the runs of cells and folds where all contenders ran, by kind of learner."""
     shared = where_all_ran(evidence.runs, list(CONTENDERS))
     learners = shared["learner"]
-    deep = learners.isin(PAPER_MODELS)
     kinds = {
         "MLP (lr 1e-4)": shared[learners == MLPS[0]],
-        "MLP, reweighted loss": shared[learners.isin(MLPS[1:])],
-        "MLP (lr 1e-3)": shared[~learners.isin(MLPS) & ~deep],
-        "the paper's models": shared[deep],
+        "MLP, reweighted loss (lr 1e-4)": shared[learners.isin(MLPS[1:])],
+        "MLP (lr 1e-3)": shared[learners == FAST_MLPS[0]],
+        "MLP, reweighted loss (lr 1e-3)": shared[learners.isin(FAST_MLPS[1:])],
+        "the paper's models": shared[learners.isin(PAPER_MODELS)],
     }
     return {name: runs for name, runs in kinds.items() if len(runs)}
 

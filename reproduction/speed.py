@@ -7,7 +7,9 @@ from reproduction.gains import CELL, Gain, facts_of, gain, pairs, where_all_ran
 from reproduction.text import (
     ARMS,
     CONTENDERS,
+    FAST_MLPS,
     FOCUS,
+    MLPS,
     PAPER_MODELS,
     TITLES,
     learner_name,
@@ -19,7 +21,7 @@ from reproduction.text import (
 from tailbatch.report.evidence import Evidence
 from tailbatch.report.fairness import still_learning
 
-RATES = {"mlp {}": "1e-4", "mlp, lr 0.001": "1e-3"}
+RATES = {MLPS[0]: "1e-4", FAST_MLPS[0]: "1e-3"}
 """The MLP at the paper's learning rate and at ten times as much."""
 
 

@@ -1,7 +1,7 @@
 """The strategies against each other: who gains, where, and beside what."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pandas as pd
@@ -13,7 +13,18 @@ from reproduction.gains import (
     rank_correlation,
     where_all_ran,
 )
-from reproduction.text import ARMS, FOCUS, MLPS, PAPER_MODELS, TITLES, learner_name, shown, table
+from reproduction.text import (
+    ARMS,
+    CONTENDERS,
+    FAST_MLPS,
+    FOCUS,
+    MLPS,
+    PAPER_MODELS,
+    TITLES,
+    learner_name,
+    shown,
+    table,
+)
 
 from tailbatch.report.evidence import Evidence
 
@@ -89,11 +100,13 @@ def _kind(rows: pd.DataFrame) -> tuple[str, str, str]:
 
 def against_facts(evidence: Evidence) -> str:
     """Gain against MeanIR, number of labels and cardinality."""
-    facts = facts_of(evidence)
+    facts = facts_of(evidence).join(_minority_facts(evidence)).sort_values("mean_imbalance_ratio")
     columns = {
         "mean_imbalance_ratio": "MeanIR",
         "n_labels": "q",
         "label_cardinality": "cardinality",
+        "minority_labels": "minority labels",
+        "minority_rows": "their rows",
     }
     names = ("adaptive", "adaptive 64:1", "minority", "minority 16", "minority 64:1", "balanced")
     runs = evidence.runs
@@ -114,9 +127,11 @@ def against_facts(evidence: Evidence) -> str:
     ]
     text = (
         "Mean gain in minority average precision over all models and folds, in points of 100, beside "
-        "what the prepared dataset is like; then Spearman's correlation over the datasets, which with "
-        "so few of them is a hint at most. In the picture a point is a cell, and the scale is linear up "
-        "to 10% and logarithmic beyond."
+        "what the prepared dataset is like, the least imbalanced first: also how many minority labels "
+        "there are, and in how many training rows the middle one of them is positive; the test rows "
+        "have an eighth of that, so where labels or rows are few, a single row moves the figure. Then "
+        "Spearman's correlation over the datasets, which with so few of them is a hint at most. In the "
+        "picture a point is a cell, and the scale is linear up to 10% and logarithmic beyond."
     )
     picture = (
         "![Change in minority average precision against MeanIR, for each strategy and learner]"
@@ -132,6 +147,14 @@ def against_facts(evidence: Evidence) -> str:
             table(["strategy", "datasets", *columns.values()], correlations),
         ]
     )
+
+
+def _minority_facts(evidence: Evidence) -> pd.DataFrame:
+    """Return how many minority labels a dataset has, and the median of their training rows."""
+    first = evidence.runs[evidence.runs["fold"] == 0].drop_duplicates("data")
+    labels = evidence.labels.merge(first[["digest", "data"]], on="digest")
+    rare = labels[labels["minority"] >= 0.5].groupby("data")["positives"]
+    return rare.agg(minority_labels="size", minority_rows="median")
 
 
 def _correlation(value: float) -> str:
@@ -167,39 +190,67 @@ def pressures(evidence: Evidence) -> str:
 
 def reweighting(evidence: Evidence) -> str:
     """Set selection beside a reweighted loss and tuned thresholds, with the MLP."""
-    arms = ("uniform", "balanced", "hard", "adaptive", "adaptive 64:1", "minority")
-    names = {"random": "random", **{arm: ARMS[arm] for arm in arms}, "chain": "chain (16)"}
-    ways = {
-        f"{objective}, {arm}": f"{objective.replace('_', ' ')}, {name}"
-        for objective, (arm, name) in product(("bce", "weighted_bce", "asymmetric"), names.items())
+    ways = by_objective(evidence.runs)
+    parts = [
+        "## Selection, reweighted loss, tuned thresholds",
+        "The MLP: change against plain BCE with random batches at the same learning rate, in percent. "
+        "`weighted bce` weighs positives by sqrt(negatives / positives), `asymmetric` ignores easy "
+        "negatives; thresholds are 0.5, or tuned for each label on validation.",
+    ]
+    few = {"random": "random", **{arm: ARMS[arm] for arm in CONTENDERS[1:]}}
+    names = ("uniform", "balanced", "hard", "adaptive", "adaptive 64:1", "minority")
+    all_of_them = {
+        "random": "random",
+        **{arm: ARMS[arm] for arm in names},
+        "chain": "chain (16)",
     }
-    shared = where_all_ran(by_objective(evidence.runs), list(ways))
-    parts = ["## Selection, reweighted loss, tuned thresholds"]
-    if not len(shared):
-        return "\n\n".join([*parts, "The three objectives have not been run yet."])
+    for title, arms, rates in (
+        ("### At 1e-4 and where it converges", few, ("", AT_FAST)),
+        ("### Every strategy at 1e-4", all_of_them, ("",)),
+    ):
+        shared = where_all_ran(ways, [way + rate for way in _ways(arms) for rate in rates])
+        if not len(shared):
+            parts += [title, "The three objectives have not been run yet."]
+            continue
+        pairs = shared.groupby(["data", "fold"]).ngroups
+        parts += [
+            title,
+            f"{pairs} pairs of dataset and fold where all of these ran "
+            f"({', '.join(sorted(set(shared['data'])))}):",
+        ]
+        parts += [_objective_table(shared, arms, rate) for rate in rates]
+    return "\n\n".join(parts)
+
+
+AT_FAST = " at 1e-3"
+"""What is added to the name of a way to train at the higher learning rate."""
+
+
+def _ways(arms: Mapping[str, str]) -> dict[str, str]:
+    objectives = ("bce", "weighted_bce", "asymmetric")
+    return {
+        f"{objective}, {arm}": f"{objective.replace('_', ' ')}, {name}"
+        for objective, (arm, name) in product(objectives, arms.items())
+    }
+
+
+def _objective_table(shared: pd.DataFrame, arms: Mapping[str, str], rate: str) -> str:
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
     rows = [
-        (name, *(shown(gain(shared, way, metric, "bce, random")) for metric in metrics))
-        for way, name in ways.items()
+        (name, *(shown(gain(shared, way + rate, m, "bce, random" + rate)) for m in metrics))
+        for way, name in _ways(arms).items()
         if way != "bce, random"
     ]
-    text = (
-        "The MLP at 1e-4: change against plain BCE with random batches, in percent, on the "
-        f"{len(shared) // len(ways)} pairs of dataset and fold where all of these ran "
-        f"({', '.join(sorted(set(shared['data'])))}). `weighted bce` weighs positives by "
-        "sqrt(negatives / positives), `asymmetric` ignores easy negatives; thresholds are 0.5, or tuned "
-        "for each label on validation."
-    )
-    header = ["objective, batches", *(TITLES[metric] for metric in metrics)]
-    return "\n\n".join([*parts, text, table(header, rows)])
+    header = [f"objective, batches{rate or ' at 1e-4'}", *(TITLES[metric] for metric in metrics)]
+    return table(header, rows)
 
 
 def by_objective(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the MLP's runs with the objective as a part of the arm, to be compared fold by fold."""
-    mlp = runs[runs["learner"].isin(MLPS)]
-    return mlp.assign(
-        arm=mlp["hyperparameters"].map(_objective_of) + ", " + mlp["arm"], learner="mlp"
-    )
+    """Return the MLP's runs, objective and rate a part of the arm, to be compared fold by fold."""
+    mlp = runs[runs["learner"].isin([*MLPS, *FAST_MLPS])]
+    rate = mlp["learner"].isin(FAST_MLPS).map({True: AT_FAST, False: ""})
+    arm = mlp["hyperparameters"].map(_objective_of) + ", " + mlp["arm"] + rate
+    return mlp.assign(arm=arm, learner="mlp")
 
 
 def _objective_of(hyperparameters: str) -> str:

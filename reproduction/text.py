@@ -10,8 +10,9 @@ _OBJECTIVES = {
     '{"objective": "weighted_bce"}': "weighted BCE",
     '{"objective": "asymmetric"}': "asymmetric loss",
 }
-#: The MLP at the usual learning rate, with each of its objectives.
+#: The MLP at the usual learning rate and at ten times as much, with each of its objectives.
 MLPS = tuple(f"mlp {objective}" for objective in _OBJECTIVES)
+FAST_MLPS = tuple(f"{name}, lr 0.001" for name in MLPS)
 #: The ways to choose batches that every model was trained with, as the page calls them.
 #: Without a pressure in its name an arm has its default one.
 ARMS = {
@@ -46,12 +47,15 @@ def learner_name(learner: str) -> str:
 
     Examples
     --------
-    >>> [learner_name(name) for name in (*MLPS, "mlp, lr 0.001", "dela")]
-    ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss', 'MLP, lr 1e-3', 'DELA']
+    >>> [learner_name(name) for name in (*MLPS, FAST_MLPS[1], "dela")]
+    ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss', 'MLP, weighted BCE, lr 1e-3', 'DELA']
     """
-    model, _, rest = learner.partition(" ")
-    rest = _OBJECTIVES.get(rest, rest.replace("0.001", "1e-3"))
-    return ", ".join(part for part in (model.rstrip(",").upper(), rest) if part)
+    which, _, rate = learner.partition(", lr ")
+    model, _, options = which.partition(" ")
+    rate = f"lr {rate}".replace("0.001", "1e-3") if rate else ""
+    return ", ".join(
+        part for part in (model.upper(), _OBJECTIVES.get(options, options), rate) if part
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

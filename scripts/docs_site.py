@@ -89,18 +89,30 @@ def _lines(block: str) -> str:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links to files of the repository at their pages here; without a page, name the file."""
-    folder = posixpath.dirname(page.file.src_uri)
+    here = page.file.src_uri
+    parts = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
+    parts[::2] = (_with_links_moved(text, here) for text in parts[::2])  # the others are code
+    return "".join(parts)
+
+
+def _with_links_moved(markdown: str, page: str) -> str:
+    sources = {place: source for source, place in OUTSIDE.items()}
+    folder = posixpath.dirname(sources.get(page, f"docs/{page}"))
 
     def moved(match: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join("docs", folder, match[2]))
-        if target.startswith("docs/"):
-            return match[0]
-        place = "index.md" if target == "README.md" else OUTSIDE.get(target)
+        text, path, anchor = match[1], match[2], match[3] or ""
+        target = posixpath.normpath(posixpath.join(folder, path))
+        place = OUTSIDE.get(target)
+        if target == "README.md":
+            place = "index.md"
+        elif target.startswith("docs/"):
+            place = target.removeprefix("docs/")
         if place is None:
-            return f"{match[1]} (`{target}`)" if match[1] != target else f"`{target}`"
-        return f"[{match[1]}]({posixpath.relpath(place, folder or '.')}{match[3] or ''})"
+            return f"{text} (`{target}`)" if text != target else f"`{target}`"
+        return f"[{text}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{anchor})"
 
-    return re.sub(r"\[([^\]\[]+)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)", moved, markdown)
+    # Links to files: no image, no address, no place on the same page.
+    return re.sub(r"(?<!!)\[([^\]\[]+)\]\(([^):#\s]+)(#[^)\s]*)?\)", moved, markdown)
 
 
 def public_names() -> dict[str, str]:

@@ -101,3 +101,11 @@ def test_every_command_is_on_the_page_of_commands(site):
 def test_names_in_backticks_lead_to_the_reference(site):
     text = (site / "own_loop.html").read_text()
     assert "reference/errors.html#tailbatch.errors.StaleSelectionError" in text
+
+
+def test_pages_from_elsewhere_in_the_repository_link_to_pages_of_the_site(site):
+    strategies = (site / "strategies.html").read_text()
+    assert 'href="reproduction.html#is-it-more-than-speed"' in strategies
+    for page in site.rglob("*.html"):
+        shown = re.findall(r"<code>(?:\.\./)*docs/[^<]*\.md</code>\)", page.read_text())
+        assert not shown, f"{page.name} names pages it could link to: {shown}"
