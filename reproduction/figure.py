@@ -81,7 +81,7 @@ def draw_imbalance(kinds: Mapping[str, pd.DataFrame], ratios: pd.Series, path: P
             axes.set_yscale("symlog", linthresh=10)
             axes.set_ylim(-50, 500)
             axes.set_yticks(steps, [f"{step}" if axes is panels[0] else "" for step in steps])
-            axes.set_title(name, fontsize=9)
+            axes.set_title(name.replace(" (", "\n(").replace(", ", ",\n", 1), fontsize=9)
         panels[0].set_ylabel("minority AP against random, %")
         _legend_above(figure, panels[0])
         figure.supxlabel("MeanIR of the dataset", fontsize=9)

@@ -61,8 +61,8 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (n_features, n_labels) that returns a ``torch.nn.Module`` from features to logits.
     strategy
         ``"random"``, ``"uniform"``, ``"balanced"``, ``"hard"``, ``"adaptive"``, ``"chain"`` or
-        ``"minority"``, which ranked first on the validation rows of imbalanced datasets
-        (docs/reproduction.md).
+        ``"minority"``, which with the MLP and plain BCE ranked first on the validation rows of
+        imbalanced datasets (docs/reproduction.md).
     selection_pressure
         How much likelier the hardest sample is than the easiest, from 1; ``"imbalance"`` for MeanIR
         of the training rows; None for the strategy's own, which is that for ``"minority"`` and 16 for
