@@ -99,15 +99,26 @@ def pictures(evidence: Evidence) -> None:
     draw_printed(paper.directions(evidence.runs), PICTURES / "printed.svg")
 
 
-def summary_table(evidence: Evidence) -> str:
-    """Return the README's table of results: the contenders against random, by kind of cell."""
+def results(evidence: Evidence) -> str:
+    """Return the README's results: in words, and the contenders against random by kind of cell."""
     metrics = ("macro_auc", "minority_average_precision", "macro_f", "micro_f")
     rows = []
     for kind, runs in choice.kinds_of_cells(evidence).items():
         rows.append((f"*{kind}*", *[""] * len(metrics)))
         for arm in CONTENDERS[1:]:
             rows.append((ARMS[arm], *(shown(gain(runs, arm, metric)) for metric in metrics)))
-    return table(["against random, %", *(TITLES[metric] for metric in metrics)], rows)
+    return "\n\n".join(
+        [
+            answers.in_words(evidence),
+            "<details><summary>The numbers: the contenders against random batches, by kind of data and "
+            "model</summary>",
+            table(["against random, %", *(TITLES[metric] for metric in metrics)], rows),
+            "Mean over the datasets and models where all of these ran; in brackets 95% intervals from\n"
+            "the spread over folds, bold where they leave zero out; then on how many dataset-model\n"
+            f"cells it is better. Imbalanced is a MeanIR above {choice.SKEWED}.",
+            "</details>",
+        ]
+    )
 
 
 def put_between_marks(text: str, block: str) -> str:
@@ -127,13 +138,13 @@ def collect(store: ResultStore) -> None:
 
 
 def main() -> None:
-    """Collect if asked to, then write the page, its pictures and the README's table."""
+    """Collect if asked to, then write the page, its pictures and the README's results."""
     if len(sys.argv) > 1:
         collect(ResultStore(Path(sys.argv[1])))
     evidence = read()
     PAGE.write_text(page(evidence))
     pictures(evidence)
-    README.write_text(put_between_marks(README.read_text(), summary_table(evidence)))
+    README.write_text(put_between_marks(README.read_text(), results(evidence)))
 
 
 if __name__ == "__main__":
