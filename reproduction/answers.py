@@ -1,6 +1,7 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from textwrap import fill
 
 import pandas as pd
@@ -44,11 +45,11 @@ def in_short(evidence: Evidence) -> str:
 
 def in_words(evidence: Evidence) -> str:
     """Return what the README says: the words are typed, their numbers follow from the records."""
-    kinds = by_learner(evidence)
-    skewed = skewed_datasets(evidence)
-    imbalanced = {name: runs[runs["data"].isin(skewed)] for name, runs in kinds.items()}
+    imbalanced = evidence.runs["data"].isin(skewed_datasets(evidence))
+    kinds = by_learner(replace(evidence, runs=evidence.runs[imbalanced]))
     slow, fast, deep = (
-        imbalanced[name] for name in ("MLP (lr 1e-4)", "MLP (lr 1e-3)", "the paper's models")
+        kinds.get(name, evidence.runs[:0])
+        for name in ("MLP (lr 1e-4)", "MLP (lr 1e-3)", "the paper's models")
     )
     rare, ways = "minority_average_precision", by_objective(evidence.runs)
     weighted = where_all_ran(

@@ -1,10 +1,12 @@
 """The evaluation on real data: its arithmetic, and that what is committed follows from the records."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import causes, choice, paper, strategies
+from reproduction import answers, causes, choice, paper, strategies
 from reproduction.gains import (
     Gain,
     gain,
@@ -161,10 +163,10 @@ def test_every_run_is_one_of_the_plan(evidence):
 
 def test_sections_say_so_where_nothing_was_run(evidence):
     few = evidence.runs[evidence.runs["arm"] == "random"]
-    empty = type(evidence)(
-        runs=few, curves=evidence.curves, labels=evidence.labels, losses=evidence.losses
-    )
+    empty = replace(evidence, runs=few)
+    assert "not known" in answers.in_words(empty)
     assert "not been run yet" in causes.script(empty)
+    assert "not been run yet" in strategies.reweighting(empty)
     assert "Not enough runs yet" in choice.default(empty)
     assert "not been run yet" in strategies.pressures(empty)
     assert "not been run yet" in choice.tuning(empty)
