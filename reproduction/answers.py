@@ -9,8 +9,8 @@ from reproduction.choice import SKEWED, by_learner, kinds_of_cells, mean_ranks, 
 from reproduction.gains import Gain, gain, where_all_ran
 from reproduction.paper import directions
 from reproduction.speed import RATES, at_both_rates
-from reproduction.strategies import AT_FAST, by_objective
-from reproduction.text import ARMS, CONTENDERS, PAPER_MODELS, TITLES
+from reproduction.strategies import by_objective
+from reproduction.text import ARMS, AT_FAST, CONTENDERS, NAMES, PAPER_MODELS, TITLES
 
 from tailbatch.report.evidence import Evidence
 
@@ -64,8 +64,8 @@ def in_words(evidence: Evidence) -> str:
     lines = [
         "**Set the learning rate first.** At the paper's 1e-4 a plain network is still learning after "
         "100 epochs, and chosen batches teach it the rare labels sooner: with `minority` the average "
-        f"precision of minority labels is {_signed(gain(slow, 'minority', rare))}. At 1e-3, where it "
-        f"converges, {_signed(gain(fast, 'minority', rare))} are left, and of Macro-AUC "
+        f"precision of minority labels changes by {_signed(gain(slow, 'minority', rare))}. At 1e-3, where "
+        f"it converges, by {_signed(gain(fast, 'minority', rare))}, and Macro-AUC by "
         f"{_signed(gain(fast, 'minority', 'macro_auc'))}.",
         "**Then try a weighted loss**, "
         '`TailbatchClassifier(strategy="random", model__objective="weighted_bce")`. On the '
@@ -183,12 +183,11 @@ def _loss_or_selection(runs: pd.DataFrame) -> str:
 
 
 def _which_default(evidence: Evidence) -> str:
-    names = {"random": "random", **ARMS}
     parts = []
     for kind, runs in kinds_of_cells(evidence).items():
         means = mean_ranks(runs, list(CONTENDERS))[1]
         order = sorted(means, key=means.__getitem__)
-        ranks = ", ".join(f"{names[arm]} {means[arm]:.2f}" for arm in order)
+        ranks = ", ".join(f"{NAMES[arm]} {means[arm]:.2f}" for arm in order)
         parts.append(f"    - {kind}: {ranks}.")
     if not parts:
         return ""

@@ -9,6 +9,7 @@ from reproduction.text import (
     FAST_MLPS,
     FOCUS,
     MLPS,
+    NAMES,
     PAPER_MODELS,
     TITLES,
     learner_name,
@@ -89,7 +90,7 @@ def _rank_table(runs: pd.DataFrame, arms: list[str]) -> str:
     ranks, means = mean_ranks(runs, arms)
     rows = [
         (
-            {"random": "random", **ARMS}[arm],
+            NAMES[arm],
             *(f"{found[arm]:.2f}" for found in ranks.values()),
             f"{means[arm]:.2f}",
         )

@@ -1,7 +1,7 @@
 """The strategies against each other: who gains, where, and beside what."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import pandas as pd
@@ -15,10 +15,12 @@ from reproduction.gains import (
 )
 from reproduction.text import (
     ARMS,
+    AT_FAST,
     CONTENDERS,
     FAST_MLPS,
     FOCUS,
     MLPS,
+    NAMES,
     PAPER_MODELS,
     TITLES,
     learner_name,
@@ -172,7 +174,7 @@ def pressures(evidence: Evidence) -> str:
         "adaptive": ARMS["adaptive"],
         "adaptive 64": "adaptive (64)",
         "adaptive 64:1": ARMS["adaptive 64:1"],
-        "chain": "chain (16)",
+        "chain": NAMES["chain"],
     }
     shared = where_all_ran(evidence.runs, ["random", *arms])
     parts = ["## The pressure, and label chains"]
@@ -197,16 +199,19 @@ def reweighting(evidence: Evidence) -> str:
         "`weighted bce` weighs positives by sqrt(negatives / positives), `asymmetric` ignores easy "
         "negatives; thresholds are 0.5, or tuned for each label on validation.",
     ]
-    few = {"random": "random", **{arm: ARMS[arm] for arm in CONTENDERS[1:]}}
-    names = ("uniform", "balanced", "hard", "adaptive", "adaptive 64:1", "minority")
-    all_of_them = {
-        "random": "random",
-        **{arm: ARMS[arm] for arm in names},
-        "chain": "chain (16)",
-    }
+    every = (
+        "random",
+        "uniform",
+        "balanced",
+        "hard",
+        "adaptive",
+        "adaptive 64:1",
+        "minority",
+        "chain",
+    )
     for title, arms, rates in (
-        ("### At 1e-4 and where it converges", few, ("", AT_FAST)),
-        ("### Every strategy at 1e-4", all_of_them, ("",)),
+        ("### At 1e-4 and where it converges", CONTENDERS, ("", AT_FAST)),
+        ("### Every strategy at 1e-4", every, ("",)),
     ):
         shared = where_all_ran(ways, [way + rate for way in _ways(arms) for rate in rates])
         if not len(shared):
@@ -222,19 +227,15 @@ def reweighting(evidence: Evidence) -> str:
     return "\n\n".join(parts)
 
 
-AT_FAST = " at 1e-3"
-"""What is added to the name of a way to train at the higher learning rate."""
-
-
-def _ways(arms: Mapping[str, str]) -> dict[str, str]:
+def _ways(arms: Sequence[str]) -> dict[str, str]:
     objectives = ("bce", "weighted_bce", "asymmetric")
     return {
-        f"{objective}, {arm}": f"{objective.replace('_', ' ')}, {name}"
-        for objective, (arm, name) in product(objectives, arms.items())
+        f"{objective}, {arm}": f"{objective.replace('_', ' ')}, {NAMES[arm]}"
+        for objective, arm in product(objectives, arms)
     }
 
 
-def _objective_table(shared: pd.DataFrame, arms: Mapping[str, str], rate: str) -> str:
+def _objective_table(shared: pd.DataFrame, arms: Sequence[str], rate: str) -> str:
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
     rows = [
         (name, *(shown(gain(shared, way + rate, m, "bce, random" + rate)) for m in metrics))

@@ -13,6 +13,8 @@ _OBJECTIVES = {
 #: The MLP at the usual learning rate and at ten times as much, with each of its objectives.
 MLPS = tuple(f"mlp {objective}" for objective in _OBJECTIVES)
 FAST_MLPS = tuple(f"{name}, lr 0.001" for name in MLPS)
+#: What is added to the name of a way to train at the higher learning rate.
+AT_FAST = " at 1e-3"
 #: The ways to choose batches that every model was trained with, as the page calls them.
 #: Without a pressure in its name an arm has its default one.
 ARMS = {
@@ -25,6 +27,8 @@ ARMS = {
     "minority 16": "minority (16)",
     "minority 64:1": "minority (64 to 1)",
 }
+#: Every arm's name, also of the baseline and of one that few models were trained with.
+NAMES = {"random": "random", **ARMS, "chain": "chain (16)"}
 #: Those that every learner was trained with, and one of which is the default.
 CONTENDERS = ("random", "balanced", "adaptive", "minority")
 TITLES = {
