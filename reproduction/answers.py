@@ -64,8 +64,8 @@ def in_words(evidence: Evidence) -> str:
     lines = [
         "**Set the learning rate first.** At the paper's 1e-4 a plain network is still learning after "
         "100 epochs, and chosen batches teach it the rare labels sooner: with `minority` the average "
-        f"precision of minority labels changes by {_signed(gain(slow, 'minority', rare))}. At 1e-3, where "
-        f"it converges, by {_signed(gain(fast, 'minority', rare))}, and Macro-AUC by "
+        f"precision of minority labels changes by {_signed(gain(slow, 'minority', rare))}. At 1e-3, "
+        f"where it converges, by {_signed(gain(fast, 'minority', rare))}, and Macro-AUC by "
         f"{_signed(gain(fast, 'minority', 'macro_auc'))}.",
         "**Then try a weighted loss**, "
         '`TailbatchClassifier(strategy="random", model__objective="weighted_bce")`. On the '
