@@ -75,6 +75,24 @@ def minority_labels(Y: LabelMatrix) -> BoolArray:
     return np.isfinite(ratio) & (ratio > mean_imbalance_ratio(Y))
 
 
+def positive_weights(Y: LabelMatrix) -> FloatArray:
+    """Return how much the positives of each label weigh in a weighted loss, sqrt(negatives / positives).
+
+    The square root lets a rare label count for more without letting it drown the others. A label
+    without positives or without negatives counts as having one. In PyTorch they are the
+    ``pos_weight`` of binary cross-entropy.
+
+    Examples
+    --------
+    >>> positive_weights(np.array([[1, 0], [1, 1], [1, 0], [0, 0], [0, 0]], dtype=bool)).round(3).tolist()
+    [0.816, 2.0]
+    """
+    positives = label_counts(Y)
+    negatives = np.maximum(Y.shape[0] - positives, 1)
+    weights: FloatArray = np.sqrt(negatives / np.maximum(positives, 1))
+    return weights
+
+
 def label_cardinality(Y: LabelMatrix) -> float:
     """Return Card, the mean number of labels per row.
 

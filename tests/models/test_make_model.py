@@ -85,6 +85,27 @@ def test_a_wrapped_module_is_trained_with_cross_entropy():
     assert wrap(model) is model
 
 
+def test_a_wrapped_module_can_weigh_the_positives_of_each_label():
+    linear, (x, y) = torch.nn.Linear(7, 3), batch(5, 7, 3)
+    model = wrap(linear, positive_weights=np.array([1.0, 2.0, 5.0]))
+    bce = torch.nn.functional.binary_cross_entropy_with_logits(linear(x), y, reduction="none")
+    expected = (bce * (1 + y * torch.tensor([0.0, 1.0, 4.0]))).mean()
+    assert torch.allclose(model.step(x, y).objective, expected)
+    # They are no part of what was learned: a model of the same module takes the state as it is.
+    assert model.state_dict().keys() == wrap(linear).state_dict().keys()
+
+
+def test_positive_weights_that_fit_nothing_are_refused():
+    x, y = batch(5, 7, 3)
+    with pytest.raises(ModelError, match="one weight for each of 3 labels, got 2"):
+        wrap(torch.nn.Linear(7, 3), positive_weights=[1, 2]).step(x, y)
+    for weights in ([1, 0, 1], [1, float("inf"), 1], 2.0, [[1, 1, 1]]):
+        with pytest.raises(ModelError, match="positive_weights must be finite numbers above 0"):
+            wrap(torch.nn.Linear(7, 3), positive_weights=weights)
+    with pytest.raises(ModelError, match="MLP has an objective of its own"):
+        wrap(MODELS["mlp"](7, 3), positive_weights=[1, 1, 1])
+
+
 def test_a_wrapped_module_of_the_wrong_width_is_refused():
     with pytest.raises(ModelError, match=r"logits of shape \(5, 4\) for labels of shape \(5, 3\)"):
         wrap(torch.nn.Linear(7, 4)).step(*batch(5, 7, 3))

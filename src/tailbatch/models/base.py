@@ -10,7 +10,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tailbatch.data import MultiLabelDataset
@@ -191,10 +193,13 @@ class WrappedModel(MultiLabelModel):
     """Any module from features to logits, trained with binary cross-entropy; see `wrap`."""
 
     name = "wrapped"
+    positive_weights: Tensor | None
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, positive_weights: Tensor | None = None) -> None:
         super().__init__(None, None)
         self.module = module
+        # Not a part of the trained state: it is needed for training only, by whoever gave it.
+        self.register_buffer("positive_weights", positive_weights, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the module's logits."""
@@ -202,27 +207,59 @@ class WrappedModel(MultiLabelModel):
         return logits
 
     def step(self, x: Tensor, y: Tensor) -> Step:
-        """Return the mean binary cross-entropy over samples and labels."""
+        """Return the mean binary cross-entropy over samples and labels, weighted if so asked."""
         logits = self(x)
         if logits.shape != y.shape:
             raise ModelError(
                 f"the wrapped module returned logits of shape {tuple(logits.shape)} for labels of "
                 f"shape {tuple(y.shape)}; it must map (b, d) features to (b, q) logits"
             )
-        samples = label_bce(logits, y).mean(1)
+        weights = self.positive_weights
+        if weights is not None and len(weights) != y.shape[1]:
+            raise ModelError(
+                f"positive_weights must have one weight for each of {y.shape[1]} labels, "
+                f"got {len(weights)}"
+            )
+        samples = label_bce(logits, y, weights).mean(1)
         objective = samples.mean()
         return Step(objective, logits.detach(), samples.detach(), {"bce": objective.detach()})
 
 
-def wrap(module: nn.Module) -> MultiLabelModel:
+def wrap(module: nn.Module, *, positive_weights: ArrayLike | None = None) -> MultiLabelModel:
     """Return a module from features (b, d) to logits (b, q) as a `MultiLabelModel`.
 
     A module that already is one is returned as it is.
 
+    Parameters
+    ----------
+    module
+        Trained with binary cross-entropy.
+    positive_weights
+        (q,) how much the positives of each label weigh in it, above 0; all 1 where None. Those of
+        `tailbatch.imbalance.positive_weights` are made from the labels of the training rows.
+
     Examples
     --------
-    >>> model = wrap(nn.Linear(2, 3))
+    >>> model = wrap(nn.Linear(2, 3), positive_weights=[1, 2, 4])
     >>> model.predict_proba(torch.zeros(5, 2)).shape
     torch.Size([5, 3])
     """
-    return module if isinstance(module, MultiLabelModel) else WrappedModel(module)
+    if isinstance(module, MultiLabelModel):
+        if positive_weights is not None:
+            raise ModelError(
+                f"positive_weights is for a plain module; {type(module).__name__} has an objective "
+                "of its own"
+            )
+        return module
+    return WrappedModel(module, _checked_weights(positive_weights))
+
+
+def _checked_weights(weights: ArrayLike | None) -> Tensor | None:
+    if weights is None:
+        return None
+    values = np.asarray(weights, dtype=np.float32)
+    if values.ndim != 1 or not (np.isfinite(values) & (values > 0)).all():
+        raise ModelError(
+            f"positive_weights must be finite numbers above 0, one a label, got {weights!r:.80}"
+        )
+    return torch.from_numpy(values)

@@ -7,17 +7,18 @@ plain, weighted by label frequency, or asymmetric.
 from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tailbatch.data import MultiLabelDataset
+from tailbatch.imbalance import positive_weights
 from tailbatch.models.base import MultiLabelModel, Step
 from tailbatch.models.blocks import (
     check_choice,
     check_dropout,
     check_sizes,
+    label_bce,
     mlp_block,
 )
 
@@ -34,8 +35,9 @@ class MLP(MultiLabelModel):
     dropout
         After each hidden layer.
     objective
-        ``"bce"``; ``"weighted_bce"``, where a label's positives weigh sqrt(negatives / positives)
-        of the training rows; or ``"asymmetric"``, see `asymmetric_loss`.
+        ``"bce"``; ``"weighted_bce"``, where a label's positives weigh
+        `tailbatch.imbalance.positive_weights` of the training rows; or ``"asymmetric"``, see
+        `asymmetric_loss`.
 
     Examples
     --------
@@ -71,11 +73,7 @@ class MLP(MultiLabelModel):
     def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
         """Build a model whose positive weights come from the training rows."""
         model = super().for_dataset(train, **hyperparameters)
-        positives = np.asarray(train.Y.sum(axis=0)).ravel()
-        # A label without positives (or negatives) in train counts as having one.
-        negatives = np.maximum(train.n_samples - positives, 1)
-        weights = np.sqrt(negatives / np.maximum(positives, 1))
-        model.positive_weight.copy_(torch.from_numpy(weights))
+        model.positive_weight.copy_(torch.from_numpy(positive_weights(train.Y)))
         return model
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,7 +93,7 @@ class MLP(MultiLabelModel):
         if self.objective == "asymmetric":
             return asymmetric_loss(logits, y)
         weight = self.positive_weight if self.objective == "weighted_bce" else None
-        return F.binary_cross_entropy_with_logits(logits, y, pos_weight=weight, reduction="none")
+        return label_bce(logits, y, weight)
 
 
 def asymmetric_loss(
