@@ -10,7 +10,7 @@ import pytest
 
 from study_samples import Here, tiny_file
 from tailbatch.cli import main, study
-from tailbatch.results import ResultStore
+from tailbatch.results import ResultStore, RunFailure
 
 
 @pytest.fixture
@@ -119,6 +119,23 @@ def test_a_study_file_runs_with_labels_by_name(command, tmp_path):
     assert set(ResultStore("records").frame()["plan_epochs"]) == {1}
 
 
+def test_status_says_how_far_a_study_is(command, tmp_path):
+    assert command(*quick(tiny_file(tmp_path)))[0] == 0
+    assert "4 of 4" in command("study", "status", "records")[1]
+    store = ResultStore("records")
+    runs = [record.spec for record in store.records("compare")]
+    for spec in runs[:2]:
+        (tmp_path / "records" / "runs" / f"{spec.digest}.json").unlink()
+    store.note_epoch(runs[0], 3)
+    store.keep_failure(RunFailure(spec=runs[1], message="no"))
+    code, out, _ = command("study", "status", "records")
+    assert code == 0
+    row = next(line.split() for line in out.splitlines() if "compare" in line)
+    assert row[:6] == ["compare", "2", "of", "4", "1", "1"]
+    assert row[6] == "about"
+    assert f"fold {runs[0].fold}, seed 0: 3 of 4 epochs done" in out
+
+
 def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
     good = tiny_file(tmp_path)
     bad = tmp_path / "bad.npz"
@@ -152,6 +169,7 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),
+        (("study", "status", "nowhere"), "there is no study in nowhere: `tailbatch study run`"),
         (
             ("study", "import", "nowhere"),
             "there is no file nowhere: `tailbatch study export` makes one",

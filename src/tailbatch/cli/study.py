@@ -225,6 +225,27 @@ def run_one(
 
 
 @app.command()
+def status(
+    store: Annotated[Path, typer.Argument(help="Folder of the records.")] = Path("tailbatch-store"),
+) -> None:
+    """Show how far the studies of a store are, also those that run on another machine.
+
+    For example:
+
+      tailbatch study status records
+    """
+    from tailbatch.cli.study_display import show_status
+    from tailbatch.results import ResultStore
+    from tailbatch.study import study_progress
+
+    records = ResultStore(store)
+    plans = records.studies()
+    if not plans:
+        raise ResultError(f"there is no study in {store}: `tailbatch study run` starts one there")
+    show_status({plan.name: study_progress(plan, records) for plan in plans})
+
+
+@app.command()
 def export(
     store: Annotated[Path, typer.Argument(help="Folder of the records.")],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("records.jsonl.gz"),

@@ -1,7 +1,7 @@
 """What the commands that compare strategies show on a terminal."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -50,6 +50,27 @@ def show_study(study: Study) -> None:
     console = Console(highlight=False)
     console.print(Text(printable(study.title or study.name), style="bold"))
     console.print(table)
+
+
+def show_status(studies: Mapping[str, StudyProgress]) -> None:
+    """Print how far studies are, and the runs under way."""
+    table = _table("study", ">runs done", ">under way", ">failed", "time left, one core")
+    for name, progress in studies.items():
+        table.add_row(
+            printable(name),
+            f"{progress.done:,} of {progress.total:,}",
+            str(len(progress.under_way)),
+            str(progress.failed),
+            "" if progress.done == progress.total else duration(progress.seconds_left),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    # A run that two studies want is done once.
+    under_way = {run[0].digest: run for study in studies.values() for run in study.under_way}
+    for spec, epochs in under_way.values():
+        console.print(
+            Text(f"{printable(name_of(spec))}: {epochs} of {spec.plan.epochs} epochs done")
+        )
 
 
 def announce(study: Study, folder: Path, workers: int) -> None:
@@ -205,20 +226,31 @@ def name_of(spec: RunSpec) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """Return a forecast in words.
+    """Return a forecast in words, for the end of a sentence.
 
     Examples
     --------
-    >>> time_text(None), time_text(42), time_text(4000)
-    ('', ', about 42 s left', ', about 1 h 07 min left')
+    >>> time_text(None), time_text(42)
+    ('', ', about 42 s left')
+    """
+    return "" if seconds is None else f", {duration(seconds)} left"
+
+
+def duration(seconds: float | None) -> str:
+    """Return roughly how long something takes.
+
+    Examples
+    --------
+    >>> duration(None), duration(42), duration(200), duration(4000)
+    ('not known yet', 'about 42 s', 'about 3 min', 'about 1 h 07 min')
     """
     if seconds is None:
-        return ""
+        return "not known yet"
     if seconds < 90:
-        return f", about {seconds:.0f} s left"
+        return f"about {seconds:.0f} s"
     minutes = round(seconds / 60)
     hours = f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-    return f", about {hours} left"
+    return f"about {hours}"
 
 
 def _count(study: Study) -> int:

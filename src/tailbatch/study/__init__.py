@@ -2,7 +2,7 @@
 
 from tailbatch.study.grid import Study, known_studies, load_study
 from tailbatch.study.pool import WorkerPool
-from tailbatch.study.runner import StudyOutcome, StudyProgress, run_study
+from tailbatch.study.runner import StudyOutcome, StudyProgress, run_study, study_progress
 from tailbatch.study.single import run
 from tailbatch.study.sources import Source
 
@@ -16,4 +16,5 @@ __all__ = [
     "load_study",
     "run",
     "run_study",
+    "study_progress",
 ]

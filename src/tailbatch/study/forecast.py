@@ -10,6 +10,8 @@ Cell: TypeAlias = tuple[str, str, str, int, int]
 
 #: Rough seconds a run of each model against the MLP's, for order only.
 _MODELS = {"mlp": 1, "c2ae": 2, "mpvae": 3, "clif": 5, "dela": 8, "paca": 20}
+#: Runs of one dataset and model after which more would not change a forecast much.
+_ENOUGH = 3
 
 
 def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
@@ -70,6 +72,10 @@ class Forecast:
         self._seconds[_cell(spec)] += seconds
         self._cost += cost(spec, self._facts)
         self._time += seconds
+
+    def knows(self, spec: RunSpec) -> bool:
+        """Whether enough runs like this one have been learned from."""
+        return self._done[_cell(spec)] >= _ENOUGH
 
     def seconds(self, specs: Iterable[RunSpec]) -> float | None:
         """Return how long these runs take one after the other; None before the first has finished."""

@@ -36,7 +36,7 @@ class StudyProgress:
     under_way
         Each run under way and the epochs it has done.
     seconds_left
-        A forecast from the runs done so far; None before the first.
+        A forecast from the runs done so far, for the workers at hand; None before the first.
 
     Examples
     --------
@@ -181,6 +181,60 @@ def run_study(
     return StudyOutcome(runner.done, runner.skipped, tuple(runner.failures))
 
 
+def study_progress(plan: StudyPlan, store: ResultStore) -> StudyProgress:
+    """Return where a study is, as its store tells, whoever works on it and wherever.
+
+    Parameters
+    ----------
+    plan
+        One of ``store.studies()``.
+    store
+        Where its records are. The time left is that of one worker, from a few records of each
+        dataset and model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from tailbatch.results import RunRecord
+    >>> store = ResultStore(tempfile.mkdtemp())
+    >>> specs = [RunSpec(dataset="debtags", dataset_digest="", fold=fold) for fold in range(5)]
+    >>> store.add(RunRecord(spec=specs[0], validation={}, test={}, history=(), best_epoch=1,
+    ...                     warm_up_digest="", seconds=3.0))
+    >>> progress = study_progress(StudyPlan(name="mine", specs=specs), store)
+    >>> progress.done, progress.total, progress.seconds_left
+    (1, 5, 12.0)
+    """
+    done = store.done()
+    forecast = Forecast({facts.name: facts for facts in store.datasets().values()})
+    missing = []
+    for spec in plan.specs:
+        if spec.digest not in done:
+            missing.append(spec)
+        elif not forecast.knows(spec):
+            forecast.learn(spec, store.get(spec).seconds)
+    under_way = [(spec, store.epochs_done(spec)) for spec in missing if store.is_under_way(spec)]
+    wanted = {spec.digest for spec in missing}
+    return StudyProgress(
+        total=len(plan.specs),
+        done=len(plan.specs) - len(missing),
+        failed=sum(failure.spec.digest in wanted for failure in store.failures()),
+        under_way=tuple(under_way),
+        seconds_left=_seconds_left(forecast, missing, under_way),
+    )
+
+
+def _seconds_left(
+    forecast: Forecast, specs: Iterable[RunSpec], under_way: Iterable[tuple[RunSpec, int]]
+) -> float | None:
+    """Return how long one worker takes for runs, of which some are under way."""
+    left = forecast.seconds(specs)
+    if left is None:
+        return None
+    for spec, epochs in under_way:
+        left -= (forecast.seconds([spec]) or 0) * epochs / spec.plan.epochs
+    return left
+
+
 def _look_up(study: Study, store: ResultStore) -> tuple[dict[str, DatasetFacts], dict[str, str]]:
     """Return the facts of the datasets that can be read, and why the others cannot."""
     facts, unreadable = {}, {}
@@ -313,21 +367,15 @@ class _Runner:
         if self.listen is None:
             return
         running = [job.spec for job in self.under_way.values()]
+        under_way = tuple((spec, self.store.epochs_done(spec)) for spec in running)
+        missing = [*running, *(job.spec for job in self.waiting)]
+        left = _seconds_left(self.forecast, missing, under_way)
         self.listen(
             StudyProgress(
                 total=self.total,
                 done=self.done + self.skipped,
                 failed=len(self.failures),
-                under_way=tuple((spec, self.store.epochs_done(spec)) for spec in running),
-                seconds_left=self._seconds_left(running),
+                under_way=under_way,
+                seconds_left=None if left is None else left / self.workers,
             )
         )
-
-    def _seconds_left(self, running: Iterable[RunSpec]) -> float | None:
-        waiting = self.forecast.seconds(job.spec for job in self.waiting)
-        if waiting is None:
-            return None
-        for spec in running:
-            share = 1 - self.store.epochs_done(spec) / spec.plan.epochs
-            waiting += share * (self.forecast.seconds([spec]) or 0)
-        return waiting / self.workers
