@@ -66,6 +66,17 @@ def test_without_a_learning_rate_compare_learns_as_the_models_do(command, tmp_pa
     assert set(ResultStore("records").frame()["plan_lr"]) == {rate}
 
 
+def test_compare_takes_settings_of_a_model(command, tmp_path):
+    code, _, err = command(
+        "compare", tiny_file(tmp_path), "--models", "mlp:objective=weighted_bce:dropout=0,mlp",
+        "--strategies", "random", "--folds", 2, "--epochs", 1, "--store", "records",
+    )  # fmt: skip
+    assert code == 0, err
+    frame = ResultStore("records").frame()
+    assert set(frame["hyperparameters"]) == {"{}", '{"dropout": 0, "objective": "weighted_bce"}'}
+    assert set(frame["plan_lr"]) == {1e-3}
+
+
 def test_report_exports_the_runs(command, tmp_path):
     command(*quick(tiny_file(tmp_path)))
     code, out, _ = command("report", "records", "--csv", "runs.csv", "--parquet", "runs.parquet")
@@ -165,6 +176,11 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("study", "run", "nothing.toml"), "nothing.toml cannot be read"),
         (("compare", "sceen"), "did you mean scene?"),
         (("compare", "debtags", "--models", "dlea"), "did you mean dela?"),
+        (("compare", "debtags", "--models", "mlp:objectiv=bce"), "did you mean 'objective'?"),
+        (
+            ("compare", "debtags", "--models", "mlp:weighted_bce"),
+            "a setting of a model is NAME=VALUE",
+        ),
         (("compare", "debtags", "--strategies", "randm"), "did you mean random?"),
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),

@@ -91,12 +91,6 @@ def test_a_run_that_diverges_is_tried_twice_and_listed_while_the_rest_goes_on(ti
     assert store.failures() == (failure,)
 
 
-def test_a_hyperparameter_that_does_not_exist_names_the_nearest(tiny, store):
-    study = tiny_study(tiny, models=[{"name": "mlp", "hiden": [4]}], folds=[0])
-    outcome = run_here(study, store)
-    assert "did you mean 'hidden'" in outcome.failures[0].message
-
-
 def test_a_failure_that_passes_is_made_good(tiny, store, monkeypatch):
     real, calls = runner.run_and_keep, []
 

@@ -3,7 +3,6 @@
 Imports that take time are made inside the commands, so that ``--help`` answers at once.
 """
 
-import json
 import math
 import shlex
 import sys
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailbatch.cli.datasets import AsJson, Missing, load_for_command, print_json
-from tailbatch.cli.terminal import number, printable
+from tailbatch.cli.terminal import named_value, number, printable
 from tailbatch.errors import DataError, ModelError, TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ def fit(
       tailbatch fit yeast --model dela --strategy adaptive --out model --lr 0.001
 
       tailbatch fit mine.csv --labels topic_ --out model --thresholds tuned
+
+      tailbatch fit debtags --out model --strategy random --set model__objective=weighted_bce
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
@@ -255,19 +256,13 @@ def _number_or_word(text: str | None) -> Any:
 
 
 def _nested(settings: list[str]) -> dict[str, Any]:
-    """Read NAME=VALUE; a value that is no JSON is text."""
-    nested = {}
+    """Read settings such as model__latent=64."""
     for setting in settings:
-        name, _, text = setting.partition("=")
-        if not name.startswith(("model__", "strategy__", "plan__")):
+        if not setting.startswith(("model__", "strategy__", "plan__")):
             raise ModelError(
                 f"--set {setting}: a nested setting begins with model__, strategy__ or plan__"
             )
-        try:
-            nested[name] = json.loads(text)
-        except ValueError:
-            nested[name] = text
-    return nested
+    return dict(map(named_value, settings))
 
 
 def _frame(dataset: "MultiLabelDataset") -> "pd.DataFrame":

@@ -11,12 +11,12 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.terminal import printable
-from tailbatch.errors import ResultError, require
+from tailbatch.cli.terminal import named_value, printable
+from tailbatch.errors import ResultError, StudyError, require
 
 if TYPE_CHECKING:
     from tailbatch.study import Study
@@ -63,7 +63,10 @@ def compare(
     labels: Annotated[
         str | None, typer.Option(help="Where the labels are, as in `datasets describe`.")
     ] = None,
-    models: Annotated[str, typer.Option(help="Comma-separated.")] = "mlp",
+    models: Annotated[
+        str,
+        typer.Option(help="Comma-separated; settings follow a colon: mlp:objective=weighted_bce."),
+    ] = "mlp",
     strategies: Annotated[
         str, typer.Option(help="Comma-separated.")
     ] = "random,balanced,hard,adaptive,minority",
@@ -99,13 +102,15 @@ def compare(
       tailbatch compare mine.arff --epochs 50
 
       tailbatch compare scene yeast --models dela,clif --strategies random,hard,adaptive,chain
+
+      tailbatch compare mine.arff --models mlp,mlp:objective=weighted_bce
     """
     from tailbatch.results import TrainingPlan, default_lr
     from tailbatch.study import Study
 
     _use_data(data_home)
     where = _label_columns(labels)
-    learners = _names(models)
+    learners = [_learner(text) for text in _names(models)]
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
@@ -117,7 +122,9 @@ def compare(
         n_folds=folds,
         seeds=range(seeds),
         plan=TrainingPlan(
-            epochs=epochs, batch_size=batch_size, lr=default_lr(learners) if lr is None else lr
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=default_lr(each["name"] for each in learners) if lr is None else lr,
         ),
     )
     _run(study, store, workers, ray)
@@ -351,6 +358,17 @@ def _use_data(folder: Path | None) -> None:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _learner(text: str) -> dict[str, Any]:
+    """Return what MODEL:NAME=VALUE:NAME=VALUE means in a study."""
+    name, *settings = text.split(":")
+    for setting in settings:
+        if "=" not in setting:
+            raise StudyError(
+                f"a setting of a model is NAME=VALUE, as in mlp:objective=weighted_bce, got {text!r}"
+            )
+    return {"name": name, **dict(map(named_value, settings))}
 
 
 def _label_columns(text: str | None) -> int | str | list[str] | None:

@@ -1,6 +1,8 @@
-"""Text for terminals: safe names, bars, and numbers a person can compare."""
+"""Text from and for terminals: typed values, safe names, bars, numbers a person can compare."""
 
+import json
 import math
+from typing import Any
 
 from tailbatch.errors import printable as printable
 
@@ -34,3 +36,18 @@ def number(value: float, digits: int = 2) -> str:
     ('1,234.50', '-', '7')
     """
     return f"{value:,.{digits}f}" if math.isfinite(value) else "-"
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """Return the name and the value of NAME=VALUE; a value that is no JSON is text.
+
+    Examples
+    --------
+    >>> named_value("latent=64"), named_value("objective=bce")
+    (('latent', 64), ('objective', 'bce'))
+    """
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

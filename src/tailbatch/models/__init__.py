@@ -32,6 +32,7 @@ __all__ = [
     "ModuleFactory",
     "MultiLabelModel",
     "Step",
+    "check_hyperparameters",
     "make_model",
     "restore_model",
     "seeded",
@@ -88,6 +89,30 @@ def make_model(
         if preset is not None:
             raise ModelError(f"preset {preset!r} is for named models; a factory has none")
         return wrap(kind(train.n_features, train.n_labels, **hyperparameters))
+
+
+def check_hyperparameters(model: str, hyperparameters: Mapping[str, object]) -> None:
+    """Raise unless a named model can be built with these, a preset among them; nothing is allocated.
+
+    Examples
+    --------
+    >>> check_hyperparameters("mlp", {"objective": "weighted_bce"})
+    >>> check_hyperparameters("mlp", {"objective": "weighted"})
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: objective must be one of bce, weighted_bce, asymmetric; got 'weighted'
+    """
+    kind, settings = _find(model), dict(hyperparameters)
+    preset = settings.pop("preset", None)
+    if not _is_model_class(kind) or not isinstance(preset, str | None):
+        raise ModelError(f"a preset is a name, got {preset!r}")
+    settings = {**_preset(kind, preset), **settings}
+    _check_names(kind, settings)
+    try:
+        with seeded(0, "model"), torch.device("meta"):
+            kind(1, 1, **settings)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ModelError(f"{model} cannot be built with {settings}: {error}") from None
 
 
 def restore_model(

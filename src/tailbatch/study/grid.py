@@ -9,10 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
+import numpy as np
+
 from tailbatch.data.preparation import PREPARATIONS
-from tailbatch.errors import ResultError, StudyError
+from tailbatch.errors import ModelError, ResultError, SelectionError, StudyError
 from tailbatch.metrics import METRICS
-from tailbatch.models import MODELS
+from tailbatch.models import MODELS, check_hyperparameters
 from tailbatch.results import (
     Pressure,
     RunSpec,
@@ -22,7 +24,7 @@ from tailbatch.results import (
     parse_pressure,
 )
 from tailbatch.results.spec import known_fields
-from tailbatch.selection import STRATEGIES
+from tailbatch.selection import STRATEGIES, make_selector
 from tailbatch.study.names import check_known
 from tailbatch.study.sources import Source, check_distinct
 
@@ -110,7 +112,12 @@ class Study:
             StudyPlan(name=self.name, specs=())
             # A digest for each dataset is all that is missing; the rest is checked by making it.
             self.specs({source.name: "" for source in self.sources})
-        except (ResultError, TypeError) as error:
+            for entry in self.models:
+                check_hyperparameters(*_settings(entry))
+            for entry in self.strategies:
+                for choice in self._choices(entry):
+                    _check_options(choice)
+        except (ResultError, ModelError, SelectionError, TypeError) as error:
             raise StudyError(f"study {self.name}: {error}") from error
 
     @cached_property
@@ -292,6 +299,19 @@ def _plan(values: Mapping[str, Any]) -> TrainingPlan:
         return TrainingPlan(**lists)
     except (ResultError, TypeError) as error:
         raise StudyError(f"plan: {error}") from error
+
+
+def _check_options(choice: _Choice) -> None:
+    """Make the strategy for a few rows: what it does not take is better said before anything runs."""
+    rows = np.eye(8, 2)
+    # What the study itself sets cannot be an option, too.
+    own: dict[str, Any] = {"batch_size": 4, "warm_up_epochs": 0, "seed": 0, "epochs": 1}
+    if given := own.keys() & choice.options.keys():
+        raise StudyError(
+            f"{min(given)} is set for all strategies alike, not as an option of {choice.strategy}: "
+            "see seeds, batch_sizes and plan"
+        )
+    make_selector(choice.strategy, rows, X=rows, **own, **choice.options)
 
 
 def _settings(entry: Entry) -> tuple[str, dict[str, Any]]:
