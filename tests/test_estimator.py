@@ -480,7 +480,8 @@ def test_giant_claims_and_deep_json_are_refused(tmp_path):
     ("settings", "rate"),
     [
         ({}, 1e-3),
-        ({"model": "dela"}, 1e-4),
+        ({"model": "dela"}, 1e-3),
+        ({"model": "mpvae"}, 1e-4),
         ({"model": "dela", "lr": 0.5}, 0.5),
         ({"lr": 0.2}, 0.2),
     ],

@@ -56,7 +56,7 @@ def test_compare_runs_reports_and_goes_on(command, tmp_path):
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "records" / "runs").iterdir()} == before
 
 
-@pytest.mark.parametrize(("models", "rate"), [("mlp", 1e-3), ("mlp,c2ae", 1e-4)])
+@pytest.mark.parametrize(("models", "rate"), [("mlp,c2ae", 1e-3), ("mlp,mpvae", 1e-4)])
 def test_without_a_learning_rate_compare_learns_as_the_models_do(command, tmp_path, models, rate):
     code, _, err = command(
         "compare", tiny_file(tmp_path), "--models", models, "--strategies", "random",

@@ -72,7 +72,7 @@ def fit(
     lr: Annotated[
         float | None,
         typer.Option(
-            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 for the paper's models."
+            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 for MPVAE, which multiplies it by ten."
         ),
     ] = None,
     warm_up: Annotated[int, typer.Option(help="Plain shuffled epochs at the start.")] = 3,

@@ -86,7 +86,7 @@ def compare(
     lr: Annotated[
         float | None,
         typer.Option(
-            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 where the paper's models take part.",
+            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 where MPVAE takes part.",
             show_default=False,
         ),
     ] = None,

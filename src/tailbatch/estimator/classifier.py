@@ -71,8 +71,9 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epochs, batch_size, weight_decay, warm_up_epochs
         See `tailbatch.results.TrainingPlan`.
     lr
-        Adam's learning rate. None is 1e-3, at which the MLP had the better validation Macro-AUC than
-        at the paper's 1e-4 in 83 of 84 pairs of runs, and 1e-4 for the paper's five models.
+        Adam's learning rate. None is 1e-3, at which models had a better validation Macro-AUC than at
+        the paper's 1e-4 in nearly all runs (docs/reproduction.md), and 1e-4 for MPVAE, which
+        multiplies it by ten.
     validation_fraction
         Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
     thresholds
