@@ -13,7 +13,7 @@ import pandas as pd
 from reproduction import answers, causes, choice, paper, speed, strategies
 from reproduction.figure import draw_imbalance, draw_printed, draw_results
 from reproduction.gains import facts_of, gain
-from reproduction.text import ARMS, CONTENDERS, TITLES, shown, table
+from reproduction.text import ARMS, CONTENDERS, TITLES, in_brief, shown, table
 
 from tailbatch.report.archive import open_records, write_archive
 from tailbatch.report.evidence import Evidence, read_store
@@ -102,20 +102,24 @@ def pictures(evidence: Evidence) -> None:
 def results(evidence: Evidence) -> str:
     """Return the README's results: in words, and the contenders against random by kind of cell."""
     metrics = ("macro_auc", "minority_average_precision", "macro_f", "micro_f")
-    rows = []
+    arms = CONTENDERS[1:]
+    short, long = [], []
     for kind, runs in choice.kinds_of_cells(evidence).items():
-        rows.append((f"*{kind}*", *[""] * len(metrics)))
-        for arm in CONTENDERS[1:]:
-            rows.append((ARMS[arm], *(shown(gain(runs, arm, metric)) for metric in metrics)))
+        gains = {arm: [gain(runs, arm, metric) for metric in metrics] for arm in arms}
+        short.append((kind, *(" / ".join(map(in_brief, gains[arm][1::-1])) for arm in arms)))
+        long.append((f"*{kind}*", *[""] * len(metrics)))
+        long += [(ARMS[arm], *map(shown, gains[arm])) for arm in arms]
     return "\n\n".join(
         [
             answers.in_words(evidence),
-            "<details><summary>The numbers: the contenders against random batches, by kind of data and "
-            "model</summary>",
-            table(["against random, %", *(TITLES[metric] for metric in metrics)], rows),
+            table(["minority AP / Macro-AUC, % against random", *(ARMS[a] for a in arms)], short),
+            "Bold: the 95% interval leaves zero out. Imbalanced is a MeanIR above "
+            f"{choice.SKEWED}; minority AP is the average\nprecision of the rarer labels.",
+            "<details><summary>With intervals, cells and more metrics</summary>",
+            table(["against random, %", *(TITLES[metric] for metric in metrics)], long),
             "Mean over the datasets and models where all of these ran; in brackets 95% intervals from\n"
             "the spread over folds, bold where they leave zero out; then on how many dataset-model\n"
-            f"cells it is better. Imbalanced is a MeanIR above {choice.SKEWED}.",
+            "cells it is better.",
             "</details>",
         ]
     )

@@ -20,7 +20,7 @@ _METRICS = ("macro_auc", "minority_average_precision")
 
 def draw_results(kinds: Mapping[str, pd.DataFrame], path: Path) -> None:
     """Draw the README's figure: change against random by kind of data and model, with intervals."""
-    with _picture(path, columns=len(_METRICS), height=3.4) as (figure, panels):
+    with _picture(path, columns=len(_METRICS), height=1 + 0.4 * len(kinds)) as (figure, panels):
         for axes, metric in zip(panels, _METRICS, strict=True):
             _intervals(axes, kinds, metric)
             axes.set_yticks([])
@@ -79,9 +79,12 @@ def draw_imbalance(kinds: Mapping[str, pd.DataFrame], ratios: pd.Series, path: P
             axes.minorticks_off()
             # Linear up to 10%, logarithmic beyond: most cells change little, some change manifold.
             axes.set_yscale("symlog", linthresh=10)
-            axes.set_ylim(-50, 500)
+            axes.set_ylim(-50, 1000)
             axes.set_yticks(steps, [f"{step}" if axes is panels[0] else "" for step in steps])
-            axes.set_title(name.replace(" (", "\n(").replace(", ", ",\n", 1), fontsize=9)
+            lines = (
+                name.replace(" (", "\n(").replace(", ", ",\n", 1).replace("paper's ", "paper's\n")
+            )
+            axes.set_title(lines, fontsize=9)
         panels[0].set_ylabel("minority AP against random, %")
         _legend_above(figure, panels[0])
         figure.supxlabel("MeanIR of the dataset", fontsize=9)

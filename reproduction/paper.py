@@ -42,9 +42,11 @@ def what_was_run(evidence: Evidence) -> str:
     )
 
 
-def _paper_models_first(learner: str) -> tuple[int, str]:
-    place = PAPER_MODELS.index(learner) if learner in PAPER_MODELS else len(PAPER_MODELS)
-    return place, learner
+def _paper_models_first(learner: str) -> tuple[str, int, str]:
+    """Order learners by learning rate, the usual one first, then the paper's models as it lists them."""
+    name, _, rate = learner.partition(", lr ")
+    place = PAPER_MODELS.index(name) if name in PAPER_MODELS else len(PAPER_MODELS)
+    return rate, place, name
 
 
 def planned(evidence: Evidence) -> set[str]:
@@ -69,7 +71,8 @@ def _shared_warm_ups(runs: pd.DataFrame) -> str:
     text = f"{same_weights} of {groups} groups have one digest of the weights"
     # Typed by hand, after both versions were run again on scene and yeast.
     rest = (
-        "; the others were run with two versions of the code, which round sums in different orders"
+        "; the others were run with two versions of the code or on two kinds of processor, which round "
+        "sums in different orders"
     )
     return text if same_weights == groups else text + rest
 

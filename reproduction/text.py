@@ -10,9 +10,12 @@ _OBJECTIVES = {
     '{"objective": "weighted_bce"}': "weighted BCE",
     '{"objective": "asymmetric"}': "asymmetric loss",
 }
+#: What is added to the name of a learner at ten times the paper's learning rate.
+FAST = ", lr 0.001"
+FAST_MODELS = tuple(name + FAST for name in PAPER_MODELS)
 #: The MLP at the usual learning rate and at ten times as much, with each of its objectives.
 MLPS = tuple(f"mlp {objective}" for objective in _OBJECTIVES)
-FAST_MLPS = tuple(f"{name}, lr 0.001" for name in MLPS)
+FAST_MLPS = tuple(name + FAST for name in MLPS)
 #: What is added to the name of a way to train at the higher learning rate.
 AT_FAST = " at 1e-3"
 #: The ways to choose batches that every model was trained with, as the page calls them.
@@ -46,17 +49,30 @@ TITLES = {
 FOCUS = ("macro_f", "macro_auc", "minority_macro_f", "minority_average_precision", "micro_f")
 
 
+def rate_name(lr: float) -> str:
+    """Return how the page writes a learning rate.
+
+    Examples
+    --------
+    >>> rate_name(0.001)
+    '1e-3'
+    """
+    return f"{lr:.0e}".replace("e-0", "e-")
+
+
 def learner_name(learner: str) -> str:
     """Return how the page calls a learner: a model, and its objective or learning rate.
 
     Examples
     --------
-    >>> [learner_name(name) for name in (*MLPS, FAST_MLPS[1], "dela")]
-    ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss', 'MLP, weighted BCE, lr 1e-3', 'DELA']
+    >>> [learner_name(name) for name in MLPS]
+    ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss']
+    >>> [learner_name(name) for name in (FAST_MLPS[1], "dela", "mpvae, lr 1e-05")]
+    ['MLP, weighted BCE, lr 1e-3', 'DELA', 'MPVAE, lr 1e-5']
     """
     which, _, rate = learner.partition(", lr ")
     model, _, options = which.partition(" ")
-    rate = f"lr {rate}".replace("0.001", "1e-3") if rate else ""
+    rate = f"lr {rate_name(float(rate))}" if rate else ""
     return ", ".join(
         part for part in (model.upper(), _OBJECTIVES.get(options, options), rate) if part
     )
@@ -79,3 +95,9 @@ def shown(found: Gain | None) -> str:
         return "-"
     text = f"{found}, {found.better_cells}/{found.cells}"
     return f"**{text}**" if found.sure else text
+
+
+def in_brief(found: Gain | None) -> str:
+    """Return a gain alone, bold where its interval is clear."""
+    text = percent(found)
+    return f"**{text}**" if found is not None and found.sure else text

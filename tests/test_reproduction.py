@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import answers, causes, choice, paper, strategies
+from reproduction import answers, causes, choice, paper, speed, strategies
 from reproduction.gains import (
     Gain,
     gain,
@@ -157,6 +157,24 @@ def test_names_of_arms_do_not_depend_on_other_runs(strategy, pressure, options, 
     assert reproduction.arm(run) == name
 
 
+def test_learners_are_compared_by_the_rate_they_learn_at():
+    runs = pd.DataFrame(
+        [
+            ("mlp", "mlp {}, lr 0.001", 1e-3),
+            ("mpvae", "mpvae", 1e-4),
+            ("mpvae", "mpvae, lr 1e-05", 1e-5),
+        ],
+        columns=["model", "learner", "plan_lr"],
+    )
+    found = speed.by_rate(runs)
+    assert found["learner"].tolist() == ["mlp {}", "mpvae", "mpvae"]
+    assert found["rate"].tolist() == [
+        "1e-3",
+        "1e-3",
+        "1e-4",
+    ]  # MPVAE learns at ten times its plan's
+
+
 def test_every_run_is_one_of_the_plan(evidence):
     assert set(evidence.runs["digest"]) < paper.planned(evidence)
 
@@ -167,6 +185,7 @@ def test_sections_say_so_where_nothing_was_run(evidence):
     assert "not known" in answers.in_words(empty)
     assert "not been run yet" in causes.script(empty)
     assert "not been run yet" in strategies.reweighting(empty)
+    assert "not been run yet" in speed.rate(empty)
     assert "Not enough runs yet" in choice.default(empty)
     assert "not been run yet" in strategies.pressures(empty)
     assert "not been run yet" in choice.tuning(empty)
