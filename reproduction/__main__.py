@@ -113,8 +113,9 @@ def results(evidence: Evidence) -> str:
         [
             answers.in_words(evidence),
             table(["minority AP / Macro-AUC, % against random", *(ARMS[a] for a in arms)], short),
-            "Bold: the 95% interval leaves zero out. Imbalanced is a MeanIR above "
-            f"{choice.SKEWED}; minority AP is the average\nprecision of the rarer labels.",
+            "Bold: the 95% interval leaves zero out. Rows hold different datasets and models: compare\n"
+            f"strategies within a row. Imbalanced is a MeanIR above {choice.SKEWED}; minority AP is the "
+            "average precision of\nthe rarer labels.",
             "<details><summary>With intervals, cells and more metrics</summary>",
             table(["against random, %", *(TITLES[metric] for metric in metrics)], long),
             "Mean over the datasets and models where all of these ran; in brackets 95% intervals from\n"

@@ -1,11 +1,10 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from textwrap import fill
 
 import pandas as pd
-from reproduction.choice import SKEWED, by_learner, kinds_of_cells, mean_ranks, skewed_datasets
+from reproduction.choice import SKEWED, kinds_of_cells, mean_ranks, skewed_datasets
 from reproduction.gains import CELL, Gain, gain, where_all_ran
 from reproduction.paper import directions
 from reproduction.speed import RATES, at_both_rates
@@ -25,6 +24,7 @@ from reproduction.text import (
 from tailbatch.report.evidence import Evidence
 
 _OVERALL = ("macro_auc", "macro_f")
+_RARE = "minority_average_precision"
 
 
 def in_short(evidence: Evidence) -> str:
@@ -47,57 +47,74 @@ def in_short(evidence: Evidence) -> str:
 
 def in_words(evidence: Evidence) -> str:
     """Return what the README says: the words are typed, their numbers follow from the records."""
-    imbalanced = evidence.runs["data"].isin(skewed_datasets(evidence))
-    kinds = by_learner(replace(evidence, runs=evidence.runs[imbalanced]))
-    slow, fast, deep, converged = (
-        kinds.get(name, evidence.runs[:0])
-        for name in (
-            "MLP (lr 1e-4)",
-            "MLP (lr 1e-3)",
-            "the paper's models",
-            "the paper's models (lr 1e-3)",
-        )
-    )
-    both = at_both_rates(evidence.runs[imbalanced], PAPER_MODELS)
-    rare, ways = "minority_average_precision", by_objective(evidence.runs)
-    faster = gain(both, "random at 1e-3", rare, "random at 1e-4")
-    weighted = where_all_ran(
-        ways,
-        [f"{way}{AT_FAST}" for way in ("bce, random", "bce, minority")]
-        + [f"weighted_bce, {arm}{AT_FAST}" for arm in ("random", "minority")],
-    )
-
-    def alone(way: str, metric: str, baseline: str = "bce, random") -> str:
-        return _signed(gain(weighted, way + AT_FAST, metric, baseline + AT_FAST))
-
+    runs = evidence.runs[evidence.runs["data"].isin(skewed_datasets(evidence))]
     lines = [
-        "**Set the learning rate first.** At the paper's 1e-4 a plain network is still learning after "
-        "100 epochs, and chosen batches teach it the rare labels sooner: with `minority` the average "
-        f"precision of minority labels changes by {_signed(gain(slow, 'minority', rare))}. At 1e-3, "
-        f"where it converges, by {_signed(gain(fast, 'minority', rare))}, and Macro-AUC by "
-        f"{_signed(gain(fast, 'minority', 'macro_auc'))}.",
-        "**Then try a weighted loss**, "
-        '`TailbatchClassifier(strategy="random", model__objective="weighted_bce")`. On the '
-        f"{weighted['data'].nunique()} datasets where both ran at 1e-3, it changes with random "
-        f"batches minority AP by {alone('weighted_bce, random', rare)} and Macro-AUC by "
-        f"{alone('weighted_bce, random', 'macro_auc')}; `minority` with a plain loss by "
-        f"{alone('bce, minority', rare)} and {alone('bce, minority', 'macro_auc')}; `minority` on top of "
-        "the weighted loss, against that loss alone, by "
-        f"{alone('weighted_bce, minority', rare, 'weighted_bce, random')} and "
-        f"{alone('weighted_bce, minority', 'macro_auc', 'weighted_bce, random')}.",
-        "**The paper's models** have losses of their own. Minority AP changes with `balanced` by "
-        f"{_signed(gain(deep, 'balanced', rare))}, with `minority` by "
-        f"{_signed(gain(deep, 'minority', rare))}, with `adaptive` as published by "
-        f"{_signed(gain(deep, 'adaptive', rare))} and Macro-AUC by "
-        f"{_signed(gain(deep, 'adaptive', 'macro_auc'))}. They, too, are still learning at 1e-4: at "
-        f"1e-3 the rate alone gives random batches {_signed(faster)} minority AP, and the changes are "
-        f"{_signed(gain(converged, 'balanced', rare))}, {_signed(gain(converged, 'minority', rare))} "
-        f"and {_signed(gain(converged, 'adaptive', rare))}.",
+        _rate_in_words(runs),
+        _loss_in_words(evidence.runs),
+        _models_in_words(runs),
         "**Where labels are nearly balanced** there is nothing to gain.",
         "In percent; not sure: the 95% interval holds zero.",
     ]
     *listed, note = (fill(line, 104, subsequent_indent="  ") for line in lines)
     return "\n".join(f"- {line}" for line in listed) + f"\n\n{note}"
+
+
+def _rate_in_words(runs: pd.DataFrame) -> str:
+    both = at_both_rates(runs, MLPS[:1])
+
+    def change(lr: str, metric: str) -> str:
+        return _signed(gain(both, f"minority at {lr}", metric, f"random at {lr}"))
+
+    return (
+        "**Set the learning rate first.** At the paper's 1e-4 a plain network is still learning after "
+        "100 epochs, and chosen batches teach it the rare labels sooner: with `minority` the average "
+        f"precision of minority labels changes by {change('1e-4', _RARE)}. At 1e-3, where it converges, "
+        f"by {change('1e-3', _RARE)}, and Macro-AUC by {change('1e-3', 'macro_auc')}."
+    )
+
+
+def _loss_in_words(runs: pd.DataFrame) -> str:
+    ways = [
+        f"{loss}, {arm}{AT_FAST}"
+        for loss in ("bce", "weighted_bce")
+        for arm in ("random", "minority")
+    ]
+    shared = where_all_ran(by_objective(runs), ways)
+
+    def change(way: str, metric: str, baseline: str = "bce, random") -> str:
+        return _signed(gain(shared, way + AT_FAST, metric, baseline + AT_FAST))
+
+    loss, both = "weighted_bce, random", "weighted_bce, minority"
+    return (
+        "**Then try a weighted loss**, "
+        '`TailbatchClassifier(strategy="random", model__objective="weighted_bce")`. At 1e-3 on '
+        f"{shared['data'].nunique()} datasets it changes with random batches minority AP by "
+        f"{change(loss, _RARE)} and Macro-AUC by {change(loss, 'macro_auc')}; `minority` with a plain "
+        f"loss by {change('bce, minority', _RARE)} and {change('bce, minority', 'macro_auc')}; "
+        "`minority` on top of the weighted loss, against that loss alone, by "
+        f"{change(both, _RARE, loss)} and {change(both, 'macro_auc', loss)}."
+    )
+
+
+def _models_in_words(runs: pd.DataFrame) -> str:
+    slow = where_all_ran(runs[runs["learner"].isin(PAPER_MODELS)], list(CONTENDERS))
+    both = at_both_rates(runs, PAPER_MODELS)
+    arms = ("balanced", "minority", "adaptive")
+
+    def changes(lr: str) -> str:
+        found = [gain(both, f"{arm} at {lr}", _RARE, f"random at {lr}") for arm in arms]
+        return f"{_signed(found[0])}, {_signed(found[1])} and {_signed(found[2])} at {lr}"
+
+    first = [_signed(gain(slow, arm, _RARE)) for arm in arms]
+    faster = gain(both, "random at 1e-3", _RARE, "random at 1e-4")
+    return (
+        "**The paper's models** have losses of their own and are still learning at 1e-4, too. Minority "
+        f"AP changes there with `balanced` by {first[0]}, with `minority` by {first[1]}, with `adaptive` "
+        f"as published by {first[2]} and Macro-AUC by {_signed(gain(slow, 'adaptive', 'macro_auc'))}. "
+        f"Of these {slow.groupby(CELL).ngroups} datasets and models {both.groupby(CELL).ngroups} ran at "
+        f"both rates: there the three change minority AP by {changes('1e-4')}, by {changes('1e-3')}; the "
+        f"rate alone gives random batches {_signed(faster)}."
+    )
 
 
 def _signed(found: Gain | None) -> str:
@@ -142,7 +159,7 @@ def _rare_labels(evidence: Evidence) -> str:
         (f"up to {SKEWED}", runs[~skewed]),
     ):
         if len(some):
-            found = [gain(some, arm, "minority_average_precision") for arm in CONTENDERS[1:]]
+            found = [gain(some, arm, _RARE) for arm in CONTENDERS[1:]]
             rows.append((f"{kind} ({some['data'].nunique()} datasets)", *map(_with_answer, found)))
     if not rows:
         return ""
@@ -157,7 +174,7 @@ def _with_answer(found: Gain | None) -> str:
 
 def _more_than_speed(runs: pd.DataFrame) -> list[str]:
     """Whether a gain is there at a rate at which training converges, too."""
-    metrics = ["macro_auc", "minority_average_precision"]
+    metrics = ["macro_auc", _RARE]
     answers = []
     for who, learners, arm in (
         ("the MLP", MLPS[:1], "minority"),
@@ -184,7 +201,7 @@ def _loss_or_selection(runs: pd.DataFrame) -> str:
             (f"{loss}, random", "bce, random"): f"random, {name}",
             (f"{loss}, minority", f"{loss}, random"): f"minority, {name}",
         }
-    metrics = ["macro_f", "tuned_macro_f", "minority_average_precision"]
+    metrics = ["macro_f", "tuned_macro_f", _RARE]
     rows = []
     for rate in ("", AT_FAST):
         shared = where_all_ran(
