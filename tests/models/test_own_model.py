@@ -15,12 +15,14 @@ def test_the_page_runs_and_its_models_train():
     models = []
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL):
         exec(block, names)
-        models.append(names["model"])
+        models += [names["model"]] if names["model"] not in models else []
     train = names["train"]
     x = torch.rand(8, train.n_features)
     y = (torch.rand(8, train.n_labels) < 0.2).float()
     assert len(models) == 3
-    for model in models:
+    weighted = names["classifier"].model_
+    assert (weighted.positive_weights > 1).all()  # every label is rarer than one row in two
+    for model in (*models, weighted):
         assert isinstance(model, MultiLabelModel)
         model.step(x, y).objective.backward()
         assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
