@@ -115,7 +115,8 @@ class Study:
             for entry in self.models:
                 check_hyperparameters(*_settings(entry))
             for entry in self.strategies:
-                for choice in self._choices(entry):
+                # Pressures and seeds share the entry's options.
+                for choice in itertools.islice(self._choices(entry), 1):
                     _check_options(choice)
         except (ResultError, ModelError, SelectionError, TypeError) as error:
             raise StudyError(f"study {self.name}: {error}") from error
