@@ -245,11 +245,10 @@ def status(
     from tailbatch.results import ResultStore
     from tailbatch.study import study_progress
 
-    records = ResultStore(store)
-    plans = records.studies()
-    if not plans:
+    studies = study_progress(ResultStore(store))
+    if not studies:
         raise ResultError(f"there is no study in {store}: `tailbatch study run` starts one there")
-    show_status({plan.name: study_progress(plan, records) for plan in plans})
+    show_status(studies)
 
 
 @app.command()

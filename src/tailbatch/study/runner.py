@@ -6,6 +6,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,16 +182,10 @@ def run_study(
     return StudyOutcome(runner.done, runner.skipped, tuple(runner.failures))
 
 
-def study_progress(plan: StudyPlan, store: ResultStore) -> StudyProgress:
-    """Return where a study is, as its store tells, whoever works on it and wherever.
+def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
+    """Return where each study of a store is, whoever works on it and wherever.
 
-    Parameters
-    ----------
-    plan
-        One of ``store.studies()``.
-    store
-        Where its records are. The time left is that of one worker, from a few records of each
-        dataset and model.
+    The time left is that of one worker, from a few records of each dataset and model.
 
     Examples
     --------
@@ -200,12 +195,26 @@ def study_progress(plan: StudyPlan, store: ResultStore) -> StudyProgress:
     >>> specs = [RunSpec(dataset="debtags", dataset_digest="", fold=fold) for fold in range(5)]
     >>> store.add(RunRecord(spec=specs[0], validation={}, test={}, history=(), best_epoch=1,
     ...                     warm_up_digest="", seconds=3.0))
-    >>> progress = study_progress(StudyPlan(name="mine", specs=specs), store)
+    >>> store.keep_study(StudyPlan(name="mine", specs=specs))
+    >>> progress = study_progress(store)["mine"]
     >>> progress.done, progress.total, progress.seconds_left
     (1, 5, 12.0)
     """
-    done = store.done()
-    forecast = Forecast({facts.name: facts for facts in store.datasets().values()})
+    done = store.done()  # every record is looked at, so once for all studies
+    failed = {failure.spec.digest for failure in store.failures()} - done
+    facts = {each.name: each for each in store.datasets().values()}
+    return {
+        plan.name: _progress(plan, store, done, failed, Forecast(facts)) for plan in store.studies()
+    }
+
+
+def _progress(
+    plan: StudyPlan,
+    store: ResultStore,
+    done: AbstractSet[str],
+    failed: AbstractSet[str],
+    forecast: Forecast,
+) -> StudyProgress:
     missing = []
     for spec in plan.specs:
         if spec.digest not in done:
@@ -213,11 +222,10 @@ def study_progress(plan: StudyPlan, store: ResultStore) -> StudyProgress:
         elif not forecast.knows(spec):
             forecast.learn(spec, store.get(spec).seconds)
     under_way = [(spec, store.epochs_done(spec)) for spec in missing if store.is_under_way(spec)]
-    wanted = {spec.digest for spec in missing}
     return StudyProgress(
         total=len(plan.specs),
         done=len(plan.specs) - len(missing),
-        failed=sum(failure.spec.digest in wanted for failure in store.failures()),
+        failed=sum(spec.digest in failed for spec in missing),
         under_way=tuple(under_way),
         seconds_left=_seconds_left(forecast, missing, under_way),
     )
