@@ -195,30 +195,24 @@ def _more_than_speed(runs: pd.DataFrame) -> list[str]:
 
 def _loss_or_selection(runs: pd.DataFrame) -> str:
     """Set the MLP's reweighted losses beside selection, and both together."""
-    pairs = {("bce, minority", "bce, random"): "minority, plain BCE"}
-    for loss, name in (("weighted_bce", "weighted BCE"), ("asymmetric", "asymmetric loss")):
-        pairs |= {
-            (f"{loss}, random", "bce, random"): f"random, {name}",
-            (f"{loss}, minority", f"{loss}, random"): f"minority, {name}",
-        }
+    losses = {"bce": "plain BCE", "weighted_bce": "weighted BCE", "asymmetric": "asymmetric loss"}
+    plain = ("bce", "random")
+    pairs = [(("bce", "minority"), plain)]
+    for loss in ("weighted_bce", "asymmetric"):
+        pairs += [((loss, "random"), plain), ((loss, "minority"), (loss, "random"))]
     metrics = ["macro_f", "tuned_macro_f", _RARE]
-    rows = []
+    ways, rows = by_objective(runs), []
     for rate in ("", AT_FAST):
-        shared = where_all_ran(
-            by_objective(runs), sorted({way + rate for pair in pairs for way in pair})
-        )
+        names = {(loss, arm): f"{loss}, {arm}{rate}" for pair in pairs for loss, arm in pair}
+        shared = where_all_ran(ways, sorted(names.values()))
         if not len(shared):
             continue
         where = f"{rate or ' at 1e-4'} ({shared['data'].nunique()} datasets)"
-        for (arm, baseline), name in pairs.items():
-            found = [gain(shared, arm + rate, metric, baseline + rate) for metric in metrics]
+        for way, baseline in pairs:
+            found = [gain(shared, names[way], metric, names[baseline]) for metric in metrics]
             known = [each for each in found if each]
-            against = (
-                "random, " + name.partition(", ")[2]
-                if baseline != "bce, random"
-                else "random, plain BCE"
-            )
-            rows.append((name + where, against, yes_or_no(known), *map(shown, found)))
+            title, against = (f"{arm}, {losses[loss]}" for loss, arm in (way, baseline))
+            rows.append((title + where, against, yes_or_no(known), *map(shown, found)))
     if not rows:
         return ""
     header = ["MLP with", "against", "does it gain?", *(TITLES[metric] for metric in metrics)]
