@@ -1,4 +1,4 @@
-"""Datasets in files: ARFF, MULAN's XML, LIBSVM, tables and npz."""
+"""Datasets in files: ARFF, MULAN's XML, LIBSVM, tables, Parquet and npz."""
 
 import re
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ _LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
     (libsvm, "MAX_COLUMNS", 10_000),
     (npz, "MAX_COLUMNS", 10_000),
     (text, "MAX_BYTES", 1 << 22),
+    (text, "MAX_ARRAY_BYTES", 1 << 22),
     (text, "MAX_LINE_BYTES", 1 << 22),
 )
 
@@ -92,19 +93,30 @@ def check_libsvm(data: bytes) -> None:
         _check_dataset(dataset)
 
 
-@_small_limits()
-def check_csv(data: bytes) -> None:
-    """Read a table whose first line says, before a colon, which columns are labels."""
+def _check_table(data: bytes, name: str) -> None:
+    """Read a table whose bytes say first, before a colon, which columns are labels."""
     first, _, table = data.partition(b":")
     word = first.decode(errors="replace")
-    labels: int | str | list[str] = word.split(",") if "," in word else word
+    labels: int | str | list[str] = list(filter(None, word.split(","))) if "," in word else word
     if re.fullmatch(r"-?[0-9]{1,9}", word):
         labels = int(word)
-    path = written("data.csv", table)
+    path = written(name, table)
     missing: Missing = "impute" if len(data) % 2 else "error"
     dataset = accepted(lambda: load_dataset(path, labels=labels, missing=missing))
     if dataset is not None:
         _check_dataset(dataset)
+
+
+@_small_limits()
+def check_csv(data: bytes) -> None:
+    """Read a CSV file."""
+    _check_table(data, "data.csv")
+
+
+@_small_limits()
+def check_parquet(data: bytes) -> None:
+    """Read a Parquet file."""
+    _check_table(data, "data.parquet")
 
 
 @_small_limits()

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from fuzzing.rule import Finding, accepted, scratch, written
-from tailbatch.report.archive import Archive
-from tailbatch.report.evidence import read_store
+from tailbatch.analysis.naming import named
 from tailbatch.results import RecordSource, ResultStore, RunRecord
+from tailbatch.results.archive import Archive
+from tailbatch.results.frames import read_store
 from tailbatch.results.record import _seal
 from tailbatch.study import Study
 
@@ -59,7 +60,7 @@ def check_record(data: bytes) -> None:
     if len(data) % 16 == 0:  # frames take as long as a hundred records
         for look in (store.frame, store.curves, store.labels):
             accepted(look)
-        accepted(lambda: read_store(store))
+        accepted(lambda: named(read_store(store)))
 
 
 def _records(source: RecordSource) -> list[RunRecord]:

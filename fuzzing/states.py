@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tailbatch.integrations.pytorch import saved_state
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES, Selector, make_selector
-from tailbatch.training.checkpoints import load_checkpoint
+from tailbatch.training.checkpoints import load_checkpoint, seal
 from tailbatch.training.progress import Progress
 
 N_SAMPLES, BATCH = 11, 4
@@ -25,6 +26,8 @@ _OPTIONS: list[dict[str, Any]] = [
     {"strategy": "adaptive", "importance": "des_raj", "max_lag": 2},
     {"strategy": "hard", "reference_renewal": "epoch"},
     {"strategy": "adaptive", "cap_quantile": 0.5},
+    {"strategy": "adaptive", "corrected": True, "max_lag": 1},
+    {"strategy": "importance", "score": "gradient"},
 ]
 
 
@@ -55,6 +58,7 @@ def draw(selector: Selector, batches: int) -> None:
             batches -= 1
             if batches <= 0:
                 return
+            selector.importance_weights(index)
             selector.observe(np.column_stack([index % 5, index % 3]) + 0.1, index)
 
 
@@ -150,9 +154,17 @@ def training() -> Progress:
     )  # fmt: skip
 
 
+def _sealed(name: str, data: bytes) -> Path:
+    """Return a file with these bytes and a seal that is right, so that more than the seal is tried."""
+    path = written(name, data)
+    accepted(lambda: load_checkpoint(path))
+    accepted(lambda: seal(path))
+    return path
+
+
 def check_checkpoint(data: bytes) -> None:
     """Read a checkpoint, and continue a training from it."""
-    path = written("checkpoint.safetensors", data)
+    path = _sealed("checkpoint.safetensors", data)
     state = accepted(lambda: load_checkpoint(path))
     if state is not None and "settings" in state:
         accepted(lambda: training().restore(path))
@@ -160,7 +172,7 @@ def check_checkpoint(data: bytes) -> None:
 
 def check_model(data: bytes) -> None:
     """Read a folder of a fitted classifier, and predict with it."""
-    written("classifier.safetensors", data)
+    _sealed("classifier.safetensors", data)
     classifier = accepted(lambda: TailbatchClassifier.load(scratch(), device="cpu"))
     if classifier is not None:
         for X in _features(classifier.n_features_in_):
