@@ -21,11 +21,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch import load_dataset, make_selector
 from tailbatch.data import MultiLabelDataset
-from tailbatch.imbalance import local_imbalance, selection_weights
+from tailbatch.imbalance import local_imbalance, positive_weights, selection_weights
 from tailbatch.report.description import describe
 from tailbatch.report.figures import label_frequencies
 from tailbatch.report.style import PALETTE
-from tailbatch.selection import AdaptiveSelector, Constant, Geometric, HardSelector
+from tailbatch.selection import (
+    AdaptiveSelector,
+    BalancedSelector,
+    Constant,
+    Geometric,
+    HardSelector,
+    ImportanceSelector,
+    UniformSelector,
+)
 
 GRAY, BLUE, ORANGE, GREEN, PINK, OCHER, *_ = (light for light, _ in PALETTE)
 STYLE = {
@@ -250,6 +258,48 @@ def exposure() -> Figure:
     return figure
 
 
+def _prior_losses(data: MultiLabelDataset) -> np.ndarray:
+    """Return each row's weighted loss, summed over labels, where a model predicts the prior."""
+    weights, share = positive_weights(data.Y), data.Y.mean(axis=0)
+    prior = weights * share / (1 - share + weights * share)
+    with np.errstate(divide="ignore"):
+        cells = np.where(data.Y, -weights * np.log(prior), -np.log1p(-prior))
+    return cells.sum(axis=1)
+
+
+def correction() -> Figure:
+    """Draw chance times weight, and what batches estimate with and without the correction."""
+    data = load_dataset("debtags")
+    losses = _prior_losses(data)
+    chosen = ImportanceSelector(data.Y, batch_size=128, draws="independent")
+    times = np.sort(chosen.probabilities()) * data.n_samples
+    figure, (left, right) = _panels(2)
+    left.plot(times, color=PINK, label="times as likely as uniform, n p")
+    left.plot(1 / times, color=BLUE, label="weight of its loss, 1 / (n p)")
+    left.plot(np.ones_like(times), color=GRAY, ls=":", label="their product")
+    left.set_yscale("log")
+    left.set(title="importance", xlabel="row, by its chance", ylim=(0.2, 14))
+    left.set_yticks((0.25, 0.5, 1, 2, 4), ("1/4", "1/2", "1", "2", "4"))
+    left.minorticks_off()
+    left.legend()
+    arms = {
+        "uniform": (UniformSelector(data.n_samples, batch_size=128), GRAY),
+        "balanced": (BalancedSelector(data.Y, batch_size=128), OCHER),
+        "importance": (chosen, PINK),
+    }
+    bins = np.linspace(0.7, 2, 130) * losses.mean()
+    for name, (selector, color) in arms.items():
+        means: list[float] = []
+        while len(means) < 3000:
+            epoch = [(len(index), selector.mean(losses[index])) for index in selector]
+            means += [float(mean) for size, mean in epoch if size == 128]
+        right.hist(means, bins, color=color, alpha=0.6, label=f"{name}, spread {np.std(means):.2f}")
+    right.axvline(losses.mean(), color="black", lw=1)
+    right.set(title="loss over all rows, as batches of 128 tell it", yticks=[], xlabel="loss")
+    right.legend(loc="upper right")
+    return figure
+
+
 def exactness() -> Figure:
     """Draw the enumerated law of ordered batches beside what was drawn."""
     losses = np.array([0.2, 0.4, 0.6, 1.0])
@@ -325,6 +375,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
         outlier,
         pressure,
         exposure,
+        correction,
         exactness,
         cost,
         fairness,

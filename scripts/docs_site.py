@@ -23,6 +23,8 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     "tailbatch.data",
     "tailbatch.imbalance",
+    "tailbatch.losses",
+    "tailbatch.losses.formulas",
     "tailbatch.selection",
     "tailbatch.models",
     "tailbatch.metrics",

@@ -1,8 +1,13 @@
 """Build the wheel and the sdist, look inside, install each into an empty environment, and try it.
 
-The dependencies are installed once, with the wheel; then the sdist takes the wheel's place.
+Both are built twice, in two places, and must be the same byte for byte. The wheel is tried alone first,
+as a training loop uses it, then with the command line (the extra ``cli``); then the sdist takes the
+wheel's place. What the wheel with the extra installed is written beside it as a bill of materials
+(CycloneDX).
 """
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -11,8 +16,10 @@ import tempfile
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+CLI_PACKAGES = ("defusedxml", "matplotlib", "pandas", "requests", "rich", "typer")
 FIT = """
 from tailbatch import TailbatchClassifier, load_dataset
 data = load_dataset("debtags").take(range(300))
@@ -22,22 +29,90 @@ print("fitted on", data.name, fitted.predict_proba(data.X).shape)
 
 
 def main() -> None:
-    """Build, look inside, install and try."""
+    """Build, compare, look inside, install, list and try."""
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    # The build's own requirements are pinned like all others.
-    pinned = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
-    run(sys.executable, "-m", "build", "--outdir", str(dist), str(ROOT), env=pinned)
-    [wheel], [sdist] = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    # The build's own requirements are pinned like all others; the date is that of the last commit.
+    pinned = {
+        **os.environ,
+        "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
+        "SOURCE_DATE_EPOCH": last_commit(),
+    }
+    wheel, sdist = build(ROOT, dist, pinned)
     check_contents(wheel, sdist)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        venv.create(home / "env", with_pip=True)
-        install = [str(home / "env/bin/python"), "-m", "pip", "install", "--quiet"]
+        check_again(home, (wheel, sdist), pinned)
+        venv.create(home / "env", with_pip=False)
+        python = str(home / "env/bin/python")
+        install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
         run(*install, str(wheel), env=pinned)
+        try_core(home, wheel)
+        run(*install, f"{wheel}[cli]", env=pinned)
+        list_materials(python, wheel, pinned)
         try_out(home, wheel)
         run(*install, "--force-reinstall", "--no-deps", str(sdist), env=pinned)
         try_out(home, sdist)
+
+
+def last_commit() -> str:
+    """Return the time of the last commit, in seconds since 1970."""
+    command = ["git", "log", "-1", "--format=%ct"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def build(source: Path, out: Path, env: dict[str, str]) -> tuple[Path, Path]:
+    """Build the wheel and the sdist of a source folder."""
+    run(sys.executable, "-m", "build", "--outdir", str(out), str(source), env=env)
+    [wheel], [sdist] = out.glob("*.whl"), out.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def check_again(home: Path, built: tuple[Path, Path], env: dict[str, str]) -> None:
+    """Stop unless a build elsewhere, of younger files with other permissions, gives the same bytes."""
+    source = home / "elsewhere" / "source"
+    for name in known_files("."):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
+        (source / name).chmod(0o600 | (ROOT / name).stat().st_mode & 0o100)
+    for first, second in zip(built, build(source, home / "again", env), strict=True):
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (first, second)]
+        if first.name != second.name or digests[0] != digests[1]:
+            sys.exit(f"{first.name} is not reproducible: {digests[0]}, then {digests[1]}")
+        print(f"{first.name}: built twice with the same bytes, SHA-256 {digests[0]}", flush=True)
+
+
+def list_materials(python: str, wheel: Path, env: dict[str, str]) -> None:
+    """Write the bill of materials of an environment in which the wheel was installed."""
+    out = wheel.with_name("-".join(wheel.name.split("-")[:2]) + ".cdx.json")
+    run(
+        *(sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"),
+        *("--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "library"),
+        *("--output-file", str(out), python),
+        env=env,
+    )
+    materials = without_places(json.loads(out.read_text(encoding="utf-8")))
+    # pyproject.toml leaves the version to the package, and the wheel's name has it.
+    materials["metadata"]["component"]["version"] = wheel.name.split("-")[1]
+    out.write_text(json.dumps(materials, indent=2) + "\n", encoding="utf-8")
+    if str(ROOT) in out.read_text(encoding="utf-8") or not materials["components"]:
+        sys.exit(f"{out.name} names a folder of this machine, or lists nothing")
+    print(f"{out.name}: {len(materials['components'])} components", flush=True)
+
+
+def without_places(value: Any) -> Any:
+    """Return a bill of materials without links to files of this machine, from which it installed."""
+    if isinstance(value, list):
+        return [without_places(item) for item in value if not is_place(item)]
+    if isinstance(value, dict):
+        return {key: without_places(item) for key, item in value.items()}
+    return value
+
+
+def is_place(item: Any) -> bool:
+    """Whether an item links to a file of this machine."""
+    return isinstance(item, dict) and str(item.get("url", "")).startswith("file:")
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
@@ -69,6 +144,20 @@ def known_files(folder: str) -> list[str]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [name for name in listed.splitlines() if (ROOT / name).is_file()]
+
+
+def try_core(home: Path, archive: Path) -> None:
+    """Fit without the extra, whose packages must be absent; the command must say what to install."""
+    programs = home / "env" / "bin"
+    run(str(programs / "python"), "-c", FIT, cwd=home)
+    for name in CLI_PACKAGES:
+        missing = f"import sys, importlib.util as u; sys.exit(u.find_spec({name!r}) is not None)"
+        run(str(programs / "python"), "-c", missing, cwd=home)
+    command = [str(programs / "tailbatch"), "--version"]
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    if done.returncode != 2 or 'pip install "tailbatch[cli]"' not in done.stderr:
+        sys.exit(f"without the extra, tailbatch ends in {done.returncode}:\n{done.stderr[-3000:]}")
+    print(f"{archive.name}: tried without the extra cli", flush=True)
 
 
 def try_out(home: Path, archive: Path) -> None:

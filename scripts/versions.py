@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ["hypothesis", "iterative-stratification", "liac-arff", "pytest"]
-EXTRAS = ["faiss", "parquet"]
+EXTRAS = ["cli", "faiss", "parquet"]
 NUMPY_ROOMS = [
     *("tests/data", "tests/paper", "tests/test_imbalance.py", "tests/test_metrics.py"),
     *("tests/test_stats.py", "tests/test_results.py", "tests/test_seeds.py", "tests/selection"),
@@ -56,6 +56,7 @@ def requirements(*, oldest: bool, torch: bool) -> list[str]:
     needs = list(project["dependencies"])
     for extra in EXTRAS:
         needs += project["optional-dependencies"][extra]
+    needs = list(dict.fromkeys(needs))  # two extras may share a package
     if oldest:
         needs = [need.replace(">=", "==") for need in needs]
     needs = [need for need in needs if not need.startswith("torch")]
