@@ -1,7 +1,10 @@
 """The exceptions of the package, and the one door to optional packages."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 _BREAK = re.compile(r"\s*[\r\n\t]\s*")
@@ -35,6 +38,20 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return the end of a sentence that refuses an unknown name: the nearest known one, and all.
+
+    Examples
+    --------
+    >>> did_you_mean("focl", ["bce", "focal"])
+    "; did you mean 'focal'? Known: bce, focal"
+    """
+    names = list(known)
+    close = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    guess = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{guess} Known: {', '.join(names) or 'none'}"
 
 
 class DataError(TailbatchError, ValueError):
@@ -103,6 +120,30 @@ def require(module: str, *, extra: str) -> ModuleType:
         top = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != top:
             raise
-        raise MissingExtraError(
-            f'{top} is not installed; run: pip install "tailbatch[{extra}]"'
-        ) from None
+        raise _missing(top, extra) from None
+
+
+def require_installed(*modules: str, extra: str) -> None:
+    """Say how to install the first of several optional packages that is missing; import none.
+
+    Parameters
+    ----------
+    *modules
+        Top-level names, for instance ``"pandas"``.
+    extra
+        The extra of this package that brings them.
+
+    Examples
+    --------
+    >>> require_installed("json", "no_such_package", extra="cli")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.MissingExtraError: no_such_package is not installed; run: pip install ...
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str) -> MissingExtraError:
+    return MissingExtraError(f'{module} is not installed; run: pip install "tailbatch[{extra}]"')

@@ -75,22 +75,34 @@ def minority_labels(Y: LabelMatrix) -> BoolArray:
     return np.isfinite(ratio) & (ratio > mean_imbalance_ratio(Y))
 
 
-def positive_weights(Y: LabelMatrix) -> FloatArray:
-    """Return how much the positives of each label weigh in a weighted loss, sqrt(negatives / positives).
+def positive_weights(
+    Y: LabelMatrix, *, power: float = 0.5, max_weight: float | None = None
+) -> FloatArray:
+    """Return what the positives of each label weigh in a weighted loss, (negatives / positives)^power.
 
-    The square root lets a rare label count for more without letting it drown the others. A label
-    without positives or without negatives counts as having one. In PyTorch they are the
-    ``pos_weight`` of binary cross-entropy.
+    A label without positives, or without negatives, is counted as having one.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels of the training rows.
+    power
+        0 weighs all alike, 1 lets a label's positives weigh as much as its negatives.
+    max_weight
+        The largest weight; None sets no limit.
 
     Examples
     --------
-    >>> positive_weights(np.array([[1, 0], [1, 1], [1, 0], [0, 0], [0, 0]], dtype=bool)).round(3).tolist()
+    >>> Y = np.array([[1, 0], [1, 1], [1, 0], [0, 0], [0, 0]], dtype=bool)
+    >>> positive_weights(Y).round(3).tolist()
     [0.816, 2.0]
+    >>> positive_weights(Y, power=1, max_weight=3).round(3).tolist()
+    [0.667, 3.0]
     """
     positives = label_counts(Y)
     negatives = np.maximum(Y.shape[0] - positives, 1)
-    weights: FloatArray = np.sqrt(negatives / np.maximum(positives, 1))
-    return weights
+    weights: FloatArray = (negatives / np.maximum(positives, 1)) ** power
+    return weights if max_weight is None else np.minimum(weights, max_weight)
 
 
 def label_cardinality(Y: LabelMatrix) -> float:

@@ -74,6 +74,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     """Return one sentence for a person, and the exit code."""
     if isinstance(error, TailbatchError):
         return str(error), 2
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}", 2
+    if isinstance(error, OSError) and error.strerror:
+        # The system names no file where a write or a flush fails.
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 2
     return f"unexpected {type(error).__name__}: {error} (add --debug to see where)", 1

@@ -183,16 +183,16 @@ def load_for_command(
     return load_dataset(name_or_path, labels=_label_option(labels), missing=missing.value)
 
 
-def _label_option(text: str | None) -> int | Path | str | list[str] | None:
+def _label_option(text: str | None) -> int | str | list[str] | None:
     if text is None:
         return None
     try:
         return int(text)
     except ValueError:
         pass
-    if text.casefold().endswith(".xml"):
-        return Path(text)
-    return text.split(",") if "," in text else text
+    from tailbatch.data.suffixes import label_file
+
+    return text.split(",") if "," in text and label_file(text) is None else text
 
 
 def _fetched(name: str) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailbatch.cli.datasets import AsJson, Missing, load_for_command, print_json
-from tailbatch.cli.terminal import named_value, number, printable
+from tailbatch.cli.terminal import named_table, named_value, number, printable
 from tailbatch.errors import DataError, ModelError, TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -67,13 +67,19 @@ def fit(
             " Otherwise the strategy's own."
         ),
     ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="What to train on: bce, weighted_bce, focal, asymmetric, class_balanced, "
+            "distribution_balanced, two_way or equalized; options follow a colon: weighted_bce:power=1."
+            " Otherwise the model's own."
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Samples in a batch.")] = 128,
     lr: Annotated[
         float | None,
-        typer.Option(
-            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 for MPVAE, which multiplies it by ten."
-        ),
+        typer.Option(help="Learning rate of Adam; otherwise 1e-3."),
     ] = None,
     warm_up: Annotated[int, typer.Option(help="Plain shuffled epochs at the start.")] = 3,
     validation: Annotated[
@@ -109,17 +115,18 @@ def fit(
 
       tailbatch fit mine.csv --labels topic_ --out model --thresholds tuned
 
-      tailbatch fit debtags --out model --strategy random --set model__objective=weighted_bce
+      tailbatch fit debtags --out model --strategy random --loss weighted_bce
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
-    with process_group(), _progress(epochs) as callback:
+    nested = _nested(settings or [])
+    with process_group(), _progress(epochs, nested.get("plan__steps")) as callback:
         writes = this_rank() == 0  # what there is to say and to keep is the same on every rank
         if writes:
-            _refuse_loss(out, resume=resume, overwrite=overwrite)
+            _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
         wait_for_ranks()
         dataset = load_for_command(data, labels, missing)
         for notice in dataset.notices if writes else ():
@@ -128,18 +135,19 @@ def fit(
             model=model,
             strategy=strategy,
             selection_pressure=_number_or_word(pressure),
+            loss=loss and named_table(loss),
             epochs=epochs,
             batch_size=batch_size,
             lr=lr,
             warm_up_epochs=warm_up,
             validation_fraction=validation,
             thresholds=_number_or_word(thresholds),
-            label_names=dataset.label_names,
+            label_names=tuple(dataset.label_names),
             device=device,
             random_state=seed,
             callbacks=(callback,),
             checkpoint_folder=out,
-            **_nested(settings or []),
+            **nested,
         )
         try:
             classifier.fit(_frame(dataset), dataset.Y)
@@ -228,11 +236,17 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _refuse_loss(out: Path, *, resume: bool, overwrite: bool) -> None:
+def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> None:
     """Stop where training would replace something that was not given up."""
     unfinished, finished = _checkpoints(out), list(out.glob("classifier.safetensors"))
     if resume and not unfinished:
         raise ModelError(f"{out} holds no unfinished training: leave --resume out")
+    if resume and tries == (out / "training.safetensors").exists():
+        begun, asked = ("without", "with") if tries else ("with", "without")
+        raise ModelError(
+            f"the training in {out} was begun {begun} --pressure auto, this command is {asked} it: go "
+            "on with the pressure it was begun with, or choose another folder"
+        )
     if overwrite and not resume:
         for path in unfinished:
             path.unlink()
@@ -258,9 +272,9 @@ def _number_or_word(text: str | None) -> Any:
 def _nested(settings: list[str]) -> dict[str, Any]:
     """Read settings such as model__latent=64."""
     for setting in settings:
-        if not setting.startswith(("model__", "strategy__", "plan__")):
+        if not setting.startswith(("model__", "loss__", "strategy__", "plan__")):
             raise ModelError(
-                f"--set {setting}: a nested setting begins with model__, strategy__ or plan__"
+                f"--set {setting}: a nested setting begins with model__, loss__, strategy__ or plan__"
             )
     return dict(map(named_value, settings))
 
@@ -277,7 +291,8 @@ def _frame(dataset: "MultiLabelDataset") -> "pd.DataFrame":
 
 def _features(data: str, labels: str | None, classifier: "TailbatchClassifier") -> "pd.DataFrame":
     """Read the features of a file; a table needs no labels."""
-    from tailbatch.estimator.columns import aligned, is_table, read_features
+    from tailbatch.data.suffixes import is_table
+    from tailbatch.estimator.columns import aligned, read_features
 
     names = classifier.feature_names_in_
     if Path(data).is_file() and is_table(data):
@@ -287,7 +302,7 @@ def _features(data: str, labels: str | None, classifier: "TailbatchClassifier") 
 
 def _label_columns(data: str, classifier: "TailbatchClassifier") -> str | None:
     """Return the trained labels as columns for a table; other formats know their labels."""
-    from tailbatch.estimator.columns import is_table
+    from tailbatch.data.suffixes import is_table
 
     return ",".join(classifier.label_names_) if is_table(data) else None
 
@@ -305,10 +320,8 @@ def _write(table: "pd.DataFrame", out: Path) -> None:
 
 def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
     best = classifier.history_[classifier.best_epoch_ - 1]
-    score = number(best.validation.get("macro_auc", math.nan), 4)
-    typer.echo(
-        f"Best epoch {best.number} of {len(classifier.history_)}, validation Macro-AUC {score}"
-    )
+    scores = "".join(f", {text}" for text in _scores(best))
+    typer.echo(f"Best epoch {best.number} of {len(classifier.history_)}{scores}")
     if classifier.selection_pressure == "auto":
         typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")
     place = shlex.quote(str(out))
@@ -316,8 +329,8 @@ def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
 
 
 @contextmanager
-def _progress(epochs: int) -> Iterator["Callback"]:
-    """Show each step on stderr: epoch, loss, validation Macro-AUC, minority draws, time left."""
+def _progress(epochs: int, steps: int | None = None) -> Iterator["Callback"]:
+    """Show each step on stderr: epoch, loss, validation score, minority draws, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -330,14 +343,19 @@ def _progress(epochs: int) -> Iterator["Callback"]:
         task = bar.add_task("Training")
 
         class Shown(Callback):
+            def __init__(self) -> None:
+                self.epochs = epochs
+
             def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
-                bar.update(task, completed=step, total=epochs * steps_per_epoch)
+                if steps is not None:
+                    self.epochs = math.ceil(steps / steps_per_epoch)
+                bar.update(task, completed=step, total=steps or epochs * steps_per_epoch)
 
             def on_epoch(self, epoch: Epoch) -> None:
-                line = _line(epoch, epochs)
+                line = _line(epoch, self.epochs)
                 bar.update(task, description=line)
                 # Without a terminal there is no bar: a few lines show that it is alive.
-                if not console.is_terminal and epoch.number % max(1, epochs // 10) == 0:
+                if not console.is_terminal and epoch.number % max(1, self.epochs // 10) == 0:
                     typer.echo(line, err=True)
 
         yield Shown()
@@ -345,8 +363,17 @@ def _progress(epochs: int) -> Iterator["Callback"]:
 
 def _line(epoch: "Epoch", epochs: int) -> str:
     parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
-    if "macro_auc" in epoch.validation:
-        parts.append(f"validation Macro-AUC {number(epoch.validation['macro_auc'], 4)}")
+    parts += _scores(epoch)
     if epoch.minority_share is not None:
         parts.append(f"minority draws {epoch.minority_share:.0%}")
     return ", ".join(parts)
+
+
+def _scores(epoch: "Epoch") -> list[str]:
+    """Return what the validation rows say of an epoch; nothing where they were not asked."""
+    from tailbatch.metrics import METRICS
+
+    return [
+        f"validation {METRICS[name].title} {number(value, 4)}"
+        for name, value in epoch.validation.items()
+    ]

@@ -11,12 +11,13 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailbatch.cli.terminal import named_value, printable
-from tailbatch.errors import ResultError, StudyError, require
+from tailbatch.cli.terminal import named_table, printable
+from tailbatch.errors import ResultError, require
+from tailbatch.files import replacing
 
 if TYPE_CHECKING:
     from tailbatch.study import Study
@@ -65,8 +66,19 @@ def compare(
     ] = None,
     models: Annotated[
         str,
-        typer.Option(help="Comma-separated; settings follow a colon: mlp:objective=weighted_bce."),
+        typer.Option(
+            help="Comma-separated; settings follow a colon: mlp:dropout=0. Without batches, to compare "
+            "with: logistic, balanced_logistic, forest, boosting."
+        ),
     ] = "mlp",
+    losses: Annotated[
+        str | None,
+        typer.Option(
+            help="What models are trained on, comma-separated; options follow a colon: "
+            "bce,weighted_bce:power=1. Otherwise each model's own.",
+            show_default=False,
+        ),
+    ] = None,
     strategies: Annotated[
         str, typer.Option(help="Comma-separated.")
     ] = "random,balanced,hard,adaptive,minority",
@@ -86,7 +98,7 @@ def compare(
     lr: Annotated[
         float | None,
         typer.Option(
-            help="Learning rate of Adam; otherwise 1e-3, and 1e-4 where MPVAE takes part.",
+            help="Learning rate of Adam; otherwise 1e-3.",
             show_default=False,
         ),
     ] = None,
@@ -103,20 +115,23 @@ def compare(
 
       tailbatch compare scene yeast --models dela,clif --strategies random,hard,adaptive,chain
 
-      tailbatch compare mine.arff --models mlp,mlp:objective=weighted_bce
+      tailbatch compare mine.arff --losses bce,weighted_bce
+
+      tailbatch compare debtags --models mlp,logistic,balanced_logistic,forest
     """
     from tailbatch.results import TrainingPlan, default_lr
     from tailbatch.study import Study
 
     _use_data(data_home)
     where = _label_columns(labels)
-    learners = [_learner(text) for text in _names(models)]
+    learners = [named_table(text) for text in _names(models)]
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
         datasets=data if where is None else [{"path": name, "labels": where} for name in data],
         preparations=[preparation],
         models=learners,
+        losses=None if losses is None else [named_table(text) for text in _names(losses)],
         strategies=_names(strategies),
         selection_pressures=None if pressures is None else _names(pressures),
         n_folds=folds,
@@ -127,14 +142,14 @@ def compare(
             lr=default_lr(each["name"] for each in learners) if lr is None else lr,
         ),
     )
-    _run(study, store, workers, ray)
+    _run(study, store, workers, ray, own_name=True)
 
 
 def demo(
     store: StoreOption = Path("tailbatch-demo"),
     workers: WorkersOption = None,
 ) -> None:
-    """Compare four strategies on the dataset inside the package, in a few minutes.
+    """Compare four strategies and logistic regression on the dataset inside the package, in minutes.
 
     For example:
 
@@ -166,17 +181,22 @@ def report(
 
       tailbatch report tailbatch-demo --csv runs.csv --parquet runs.parquet
     """
-    from tailbatch.report.archive import open_records
     from tailbatch.report.page import write_report
+    from tailbatch.results.archive import open_records
 
-    write_report(store, out, study=study)
-    typer.echo(f"Report: {printable(str(out))}")
-    if csv is not None:
-        open_records(store).frame(study).to_csv(csv, index=False)
-        typer.echo(f"Runs: {printable(str(csv))}")
+    records = open_records(store)
     if parquet is not None:
         require("pyarrow", extra="parquet")
-        open_records(store).frame(study).to_parquet(parquet)
+    with _writing(out):
+        write_report(records, out, study=study)
+    typer.echo(f"Report: {printable(str(out))}")
+    if csv is not None:
+        with _writing(csv), replacing(csv) as temporary:
+            records.frame(study).to_csv(temporary, index=False)
+        typer.echo(f"Runs: {printable(str(csv))}")
+    if parquet is not None:
+        with _writing(parquet), replacing(parquet) as temporary:
+            records.frame(study).to_parquet(temporary)
         typer.echo(f"Runs: {printable(str(parquet))}")
 
 
@@ -217,7 +237,9 @@ def run_one(
     ray: RayOption = None,
     data_home: DataOption = None,
 ) -> None:
-    """Run a study, then write its report. Stop it at will: the same command goes on.
+    """Run a study, then write its report. Stop it anytime: the same command resumes it.
+
+    A study of the same name in the store is replaced, and its report; its runs stay.
 
     For example:
 
@@ -263,9 +285,10 @@ def export(
 
       tailbatch study export records --out records.jsonl.gz
     """
-    from tailbatch.report.archive import open_records, write_archive
+    from tailbatch.results.archive import open_records, write_archive
 
-    count = write_archive(open_records(store), out, study=study)
+    with _writing(out):
+        count = write_archive(open_records(store), out, study=study)
     typer.echo(f"{count:,} runs, {out.stat().st_size / 1e6:.1f} MB: {printable(str(out))}")
 
 
@@ -280,8 +303,8 @@ def import_(
 
       tailbatch study import records.jsonl.gz --store records
     """
-    from tailbatch.report.archive import Archive, read_archive
     from tailbatch.results import ResultStore
+    from tailbatch.results.archive import Archive, read_archive
 
     if not file.is_file():
         raise ResultError(f"there is no file {file}: `tailbatch study export` makes one")
@@ -289,12 +312,14 @@ def import_(
     typer.echo(f"{count:,} runs added to {printable(str(store))}")
 
 
-def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> None:
+def _run(
+    study: "Study", folder: Path, workers: int | None, ray: str | None, *, own_name: bool = False
+) -> None:
     """Run a study with live progress, then report; failures end in exit code 1."""
     from tailbatch.cli import study_display as display
     from tailbatch.report.page import write_report
     from tailbatch.results import ResultStore
-    from tailbatch.study import run_study
+    from tailbatch.study import PlannedStore, run_study
 
     # Failures are told in the end, and a warning would tear the progress bars apart.
     logging.getLogger("tailbatch").setLevel(logging.ERROR)
@@ -303,14 +328,19 @@ def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> 
         display.announce(study, folder, count)
         try:
             with _terminable(), display.Live() as live:
-                outcome = run_study(study, store, executor, workers=count, listen=live.update)
+                outcome = run_study(
+                    study, store, executor, workers=count, listen=live.update, own_name=own_name
+                )
         except KeyboardInterrupt:
             display.stopped(live.progress, folder)
             raise
-    page = folder / f"{study.name}.html"
+    page = folder / f"{outcome.plan.name}.html"
     display.failures(outcome.failures)
-    write_report(folder, page, study=study.name)
-    display.summary(store, study.name)
+    # Another study may have taken the name meanwhile: what was run here is reported.
+    records = PlannedStore(store, outcome.plan)
+    with _writing(page):
+        sections = write_report(records, page, study=outcome.plan.name)
+    display.summary(sections)
     typer.echo(f"Report: {printable(str(page))}")
     if outcome.failures:
         raise typer.Exit(1)
@@ -350,6 +380,20 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say which file cannot be written; the system does not, where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise ResultError(
+            f"{path} cannot be written ({error.strerror or error}): "
+            "free some space, or choose another place"
+        ) from error
+
+
 def _use_data(folder: Path | None) -> None:
     if folder is not None:
         os.environ["TAILBATCH_DATA"] = str(folder.resolve())
@@ -357,17 +401,6 @@ def _use_data(folder: Path | None) -> None:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _learner(text: str) -> dict[str, Any]:
-    """Return what MODEL:NAME=VALUE:NAME=VALUE means in a study."""
-    name, *settings = text.split(":")
-    for setting in settings:
-        if "=" not in setting:
-            raise StudyError(
-                f"a setting of a model is NAME=VALUE, as in mlp:objective=weighted_bce, got {text!r}"
-            )
-    return {"name": name, **dict(map(named_value, settings))}
 
 
 def _label_columns(text: str | None) -> int | str | list[str] | None:

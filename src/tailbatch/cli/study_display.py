@@ -6,7 +6,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -14,14 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tailbatch.cli.terminal import printable
-from tailbatch.metrics import METRICS
-from tailbatch.results import ResultStore, RunFailure, RunSpec, pressure_text
+from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
 
 if TYPE_CHECKING:
-    from tailbatch.report.analysis import Analysis
+    from tailbatch.report.section import Section
 
-SHOWN = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
 _EVERY = 10  # seconds between two lines where the output is not a terminal
 
 
@@ -41,6 +38,8 @@ def show_study(study: Study) -> None:
     for name in ("datasets", "preparations", "models", "strategies", "selection_pressures"):
         entries = getattr(study, name) or ["each strategy's own"]
         table.add_row(name.replace("_", " "), printable(", ".join(map(_entry, entries))))
+        if name == "models" and study.losses:
+            table.add_row("losses", printable(", ".join(map(_entry, study.losses))))
     folds = range(study.n_folds) if study.folds is None else study.folds
     table.add_row("folds", f"{len(folds)} of {study.n_folds}")
     table.add_row("seeds", ", ".join(map(str, study.seeds)))
@@ -79,7 +78,7 @@ def announce(study: Study, folder: Path, workers: int) -> None:
     console.print(Text(printable(study.title or study.name), style="bold"))
     console.print(
         f"{_count(study):,} runs, {workers} at a time; records go to {printable(str(folder))}. "
-        "Ctrl-C stops, the same command goes on."
+        "Press Ctrl-C to stop; run the same command again to resume."
     )
 
 
@@ -137,9 +136,10 @@ class Live:
 
 def stopped(progress: StudyProgress | None, folder: Path) -> None:
     """Say what Ctrl-C leaves."""
-    done = f"{progress.done} of {progress.total} runs are" if progress else "Nothing is"
+    done = f"{progress.done} of {progress.total} runs are" if progress else "No run is"
     Console(highlight=False, stderr=True).print(
-        f"Stopped. {done} done and kept in {printable(str(folder))}; the same command goes on."
+        f"Stopped. {done} finished; {printable(str(folder))} keeps them. "
+        "Run the same command again to resume."
     )
 
 
@@ -157,59 +157,25 @@ def failures(found: Sequence[RunFailure]) -> None:
         console.print(Text(f"  {printable(names[0])}{more}: {printable(message)}"))
 
 
-def summary(store: ResultStore, study: str) -> None:
-    """Print the results in a table, and in words."""
-    from tailbatch.report.analysis import analyze
-    from tailbatch.report.evidence import read_store
-
-    analysis = analyze(read_store(store, study=study))
+def summary(sections: "Iterable[Section]") -> None:
+    """Print what the sections of a report have for a terminal: tables, and sentences."""
     console = Console(highlight=False)
-    if _one_cell(analysis):
-        console.print(_means(analysis))
-    elif not analysis.overall.empty:
-        console.print(_changes(analysis))
-    for sentence in analysis.sentences.values():
-        console.print(Text(printable(sentence), style="bold"))
+    for brief in (section.brief for section in sections if section.brief is not None):
+        if brief.rows:
+            first, *rest = brief.header
+            table = _table(first, *(f">{name}" for name in rest))
+            for row in brief.rows:
+                table.add_row(*(_cell(text, bold) for text, bold in row))
+            table.caption = brief.caption
+            console.print(table)
+        for sentence in brief.sentences:
+            console.print(Text(printable(sentence), style="bold"))
 
 
-def _one_cell(analysis: "Analysis") -> bool:
-    return len(analysis.results[["data", "learner"]].drop_duplicates()) == 1
-
-
-def _means(analysis: "Analysis") -> Table:
-    """Return one row a strategy: means and 95% intervals, the best in bold."""
-    metrics = [name for name in SHOWN if name in analysis.metrics]
-    table = _table("strategy", *(f">{METRICS[name].title}" for name in metrics))
-    for arm, group in analysis.results.groupby("arm", sort=False):
-        rows = group.set_index("metric")
-        table.add_row(str(arm), *(_mean(rows.loc[name]) for name in metrics if name in rows.index))
-    table.caption = "mean and 95% bootstrap interval over folds and seeds; best in bold"
-    return table
-
-
-def _mean(row: pd.Series) -> Text:
-    text = f"{row['mean']:.4f}"
-    if pd.notna(row["low"]):
-        text += f"\n[{row['low']:.3f}, {row['high']:.3f}]"
-    return Text(text, style="bold" if row["best"] else "")
-
-
-def _changes(analysis: "Analysis") -> Table:
-    """Return one row a strategy: change against the baseline in percent, and its interval."""
-    metrics = [name for name in SHOWN if name in analysis.metrics]
-    table = _table("strategy", *(f">{METRICS[name].title}" for name in metrics))
-    for arm, group in analysis.overall.groupby("arm", sort=False):
-        rows = group.set_index("metric")
-        table.add_row(
-            str(arm), *(_change(rows.loc[name]) for name in metrics if name in rows.index)
-        )
-    table.caption = f"change against {analysis.baseline}, positive is better; 95% intervals"
-    return table
-
-
-def _change(row: pd.Series) -> str:
-    text = f"{row['percent']:+.1f}%"
-    return text if pd.isna(row["low"]) else f"{text}\n[{row['low']:+.1f}, {row['high']:+.1f}]"
+def _cell(text: str, bold: bool) -> Text:
+    """Return a cell of one or two lines; what is in them cannot steer the terminal."""
+    lines = "\n".join(map(printable, text.split("\n")))
+    return Text(lines, "bold" if bold else "")
 
 
 def name_of(spec: RunSpec) -> str:
@@ -221,8 +187,8 @@ def name_of(spec: RunSpec) -> str:
     'scene dela adaptive 16, fold 2, seed 0'
     """
     pressure = f" {text}" if (text := pressure_text(spec.selection_pressure)) else ""
-    arm = f"{spec.strategy}{pressure}"
-    return f"{spec.dataset} {spec.model} {arm}, fold {spec.fold}, seed {spec.seed}"
+    arm = "" if spec.strategy == NO_BATCHES else f" {spec.strategy}{pressure}"
+    return f"{spec.dataset} {spec.model}{arm}, fold {spec.fold}, seed {spec.seed}"
 
 
 def time_text(seconds: float | None) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+from tailbatch.errors import StudyError
 from tailbatch.errors import printable as printable
 
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
@@ -43,11 +44,28 @@ def named_value(text: str) -> tuple[str, Any]:
 
     Examples
     --------
-    >>> named_value("latent=64"), named_value("objective=bce")
-    (('latent', 64), ('objective', 'bce'))
+    >>> named_value("latent=64"), named_value("gate=linear")
+    (('latent', 64), ('gate', 'linear'))
     """
     name, _, value = text.partition("=")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def named_table(text: str) -> dict[str, Any]:
+    """Return what NAME:OPTION=VALUE:OPTION=VALUE means in a study.
+
+    Examples
+    --------
+    >>> named_table("weighted_bce:power=1:max_weight=20")
+    {'name': 'weighted_bce', 'power': 1, 'max_weight': 20}
+    """
+    name, *settings = text.split(":")
+    for setting in settings:
+        if "=" not in setting:
+            raise StudyError(
+                f"a setting of {name} is OPTION=VALUE, as in weighted_bce:power=1, got {text!r}"
+            )
+    return {"name": name, **dict(map(named_value, settings))}

@@ -2,28 +2,37 @@
 
 from tailbatch.data.arff import read_arff
 from tailbatch.data.dataset import Features, IntArray, LabelMatrix, MultiLabelDataset
-from tailbatch.data.folds import (
-    Fold,
-    MinMaxScaling,
-    Parts,
-    split,
-    stratified_folds,
-    stratified_split,
-)
+from tailbatch.data.folds import Fold, Parts, split, stratified_folds, stratified_split
 from tailbatch.data.npz import save_npz
 from tailbatch.data.preparation import PREPARATIONS, PreparedDataset, prepare
 from tailbatch.data.readers import load_dataset
+from tailbatch.data.scaling import (
+    SCALINGS,
+    MaxAbsScaling,
+    MinMaxScaling,
+    Scaling,
+    StandardScaling,
+    TfIdfScaling,
+    fit_scaling,
+    suggested_scaling,
+)
 
 __all__ = [
     "PREPARATIONS",
+    "SCALINGS",
     "Features",
     "Fold",
     "IntArray",
     "LabelMatrix",
+    "MaxAbsScaling",
     "MinMaxScaling",
     "MultiLabelDataset",
     "Parts",
     "PreparedDataset",
+    "Scaling",
+    "StandardScaling",
+    "TfIdfScaling",
+    "fit_scaling",
     "load_dataset",
     "prepare",
     "read_arff",
@@ -31,4 +40,5 @@ __all__ = [
     "split",
     "stratified_folds",
     "stratified_split",
+    "suggested_scaling",
 ]

@@ -11,11 +11,14 @@ from tailbatch.data.arff_columns import BINARY, TRUTH, AttributeType, Collector,
 from tailbatch.data.arff_labels import Labels, label_positions
 from tailbatch.data.arff_rows import QUOTED, CarefulRows, fast_dense, fast_sparse, unquote
 from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.sparse import MAX_LEVELS
 from tailbatch.data.text import at_line, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
 MAX_HEADER_BYTES = 1 << 28
+#: All nominal attributes together may become no more columns: each has a name.
+MAX_ONE_HOT = 1_000_000
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -87,6 +90,7 @@ def read_arff(
     header, notices = _parse_header(path, text)
     positions, label_notices = label_positions(path, header.relation, header.names, labels)
     _check_labels(path, header, positions)
+    _check_levels(path, header, positions)
     layout = Layout(header.names, header.types, positions)
     careful = CarefulRows(path, layout, encoding=header.encoding, missing=missing)
     collector = _collect(path, layout, careful, blocks)
@@ -231,6 +235,29 @@ def _check_labels(path: Path, header: _Header, positions: list[int]) -> None:
             f"{header.names[position]!r} of type {shown} cannot be a label, whose values are 0 and "
             "1; the labels may be at the other end of the file: say where with labels= (5: the "
             "first five columns, -5: the last five, an XML file, or a list of names)",
+        )
+
+
+def _check_levels(path: Path, header: _Header, positions: list[int]) -> None:
+    """Refuse features that would become too many columns, each or together."""
+    labels, total = set(positions), 0
+    if all(declared.is_number for declared in set(header.types)):
+        return
+    for position, declared in enumerate(header.types):
+        if not declared.is_one_hot or position in labels:
+            continue
+        total += len(declared.values)
+        if len(declared.values) > MAX_LEVELS:
+            raise at_line(
+                path,
+                header.line(position),
+                f"{header.names[position]!r} declares {len(declared.values):,} values, and at most "
+                f"{MAX_LEVELS:,} become columns; declare it as string to leave it out",
+            )
+    if total > MAX_ONE_HOT:
+        raise DataError(
+            f"{path}: the nominal attributes would become {total:,} columns, and at most "
+            f"{MAX_ONE_HOT:,} fit; declare some as string to leave them out"
         )
 
 

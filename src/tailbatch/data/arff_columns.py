@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from tailbatch.data.dataset import Features, IntArray, LabelMatrix, label_matrix
-from tailbatch.data.sparse import CsrBuilder
+from tailbatch.data.dataset import Features, IntArray
+from tailbatch.data.labels import LabelMatrix, stored_labels
+from tailbatch.data.sparse import CsrBuilder, is_better_sparse
 from tailbatch.errors import DataError
 
 #: Absent values of sparse rows that are not zero may become at most this many stored ones.
@@ -99,6 +100,8 @@ class Layout:
             self.is_label, 0, np.array([len(item.suffixes) for item in distinct])[which]
         )
         self.is_feature = widths > 0
+        self.n_features = int(widths.sum())
+        self.n_one_hot = int(widths[self.is_one_hot].sum())
         #: The feature column or the first of several, or the label's number.
         self.target = (np.cumsum(widths) - widths).astype(np.int32)
         self.target[self.labels] = np.arange(len(labels))
@@ -165,30 +168,27 @@ class Collector:
     def add_dense(self, rows: NDArray[np.float64]) -> None:
         """Append dense rows, (rows, attributes)."""
         layout = self.layout
-        if layout.is_one_hot.any():
-            X = np.zeros((len(rows), len(layout.feature_names)))
-            plain = layout.is_feature & ~layout.is_one_hot
-            X[:, layout.target[plain]] = rows[:, plain]
-            for position in np.flatnonzero(layout.is_one_hot):
-                # A missing value is marked in the first of its columns.
-                codes, missing = rows[:, position], np.isnan(rows[:, position])
-                columns = layout.target[position] + np.where(missing, 0, codes).astype(np.int64)
-                X[np.arange(len(rows)), columns] = np.where(missing, np.nan, 1)
-        else:
-            X = rows[:, layout.is_feature]
-        self._dense += X.tobytes()
+        if layout.n_one_hot:
+            # One value in each row says where the one is; its zeros are not worth the memory.
+            n, width = rows.shape
+            columns = np.tile(np.arange(width, dtype=np.int32), n)
+            self._append(SparseRows(np.full(n, width), columns, rows.ravel()))
+            return
+        self._dense += rows[:, layout.is_feature].tobytes()
         Y = rows[:, layout.labels] != 0
         self._labels.append(Y.sum(axis=1), np.nonzero(Y)[1], Y[Y])
 
     def add_sparse(self, rows: SparseRows) -> None:
         """Append sparse rows."""
-        layout, counts = self.layout, rows.counts
-        columns, values = rows.columns, rows.values
-        if len(layout.implied):
-            counts, columns, values = self._with_implied(rows)
+        self._append(self._with_implied(rows) if len(self.layout.implied) else rows)
+
+    def _append(self, rows: SparseRows) -> None:
+        layout = self.layout
+        counts, columns, values = rows
         target = layout.target[columns]
-        if layout.is_one_hot.any():
+        if layout.n_one_hot:
             codes = layout.is_one_hot[columns]
+            # A missing value is marked in the first of its columns.
             missing = np.isnan(values[codes])
             target[codes] += np.where(missing, 0, values[codes]).astype(np.int32)
             values[codes] = np.where(missing, np.nan, 1)
@@ -224,9 +224,12 @@ class Collector:
 
     def features(self) -> Features:
         """Return the features, missing values filled in."""
-        width = len(self.layout.feature_names)
-        if self.is_sparse:
-            return self._fill_sparse(self._sparse.build(width))
+        width, n_one_hot = self.layout.n_features, self.layout.n_one_hot
+        if self.is_sparse or n_one_hot:
+            X = self._fill_sparse(self._sparse.build(width))
+            if self.is_sparse or is_better_sparse(X.shape[0], width, n_one_hot=n_one_hot):
+                return X
+            return np.asarray(X.toarray())
         return self._fill(
             np.frombuffer(self._dense, np.float64).reshape(self._labels.n_rows, width)
         )
@@ -251,7 +254,7 @@ class Collector:
 
     def labels(self) -> LabelMatrix:
         """Return the labels."""
-        return label_matrix(self._labels.build(len(self.layout.labels)))
+        return stored_labels(self._labels.build(len(self.layout.labels)))
 
     def _imputed(
         self, sums: NDArray[np.float64], columns: IntArray

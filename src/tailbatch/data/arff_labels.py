@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
-from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import parse as parse_xml
-
+from tailbatch.data.suffixes import label_file
 from tailbatch.data.text import first_repeated, stem
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, require
 
 Labels = int | str | Path | Sequence[str] | None
 
@@ -62,14 +60,17 @@ def label_positions(
 def _asked(path: Path, names: Sequence[str], labels: int | str | Path | Sequence[str]) -> list[int]:
     if isinstance(labels, int):
         return _counted(path, names, labels)
-    if isinstance(labels, Path) or (isinstance(labels, str) and labels.lower().endswith(".xml")):
-        return _in_xml(path, names, Path(labels))
-    if isinstance(labels, str):
-        positions = [position for position, name in enumerate(names) if name.startswith(labels)]
-        if not positions:
-            raise DataError(f"{path} has no attribute whose name starts with {labels!r}")
-        return positions
+    if isinstance(labels, str | Path):
+        xml = label_file(labels)
+        return _in_xml(path, names, xml) if xml else _prefixed(path, names, str(labels))
     return _named(path, names, list(labels), source="labels=")
+
+
+def _prefixed(path: Path, names: Sequence[str], prefix: str) -> list[int]:
+    positions = [position for position, name in enumerate(names) if name.startswith(prefix)]
+    if not positions:
+        raise DataError(f"{path} has no attribute whose name starts with {prefix!r}")
+    return positions
 
 
 def _counted(path: Path, names: Sequence[str], count: int) -> list[int]:
@@ -115,11 +116,13 @@ def _in_xml(path: Path, names: Sequence[str], xml: Path) -> list[int]:
 
 def _xml_labels(path: Path) -> list[str]:
     """Return the names of all ``<label>`` elements, nested ones (a hierarchy) too."""
+    xml = require("defusedxml.ElementTree", extra="cli")
+    entities = require("defusedxml.common", extra="cli").DefusedXmlException
     try:
-        root = parse_xml(path).getroot()
+        root = xml.parse(path).getroot()
     except ParseError as error:
         raise DataError(f"{path} is no well-formed XML ({error}); correct it") from None
-    except DefusedXmlException as error:
+    except entities as error:
         raise DataError(
             f"{path} uses XML entities ({type(error).__name__}), which label files never need; "
             "write the label names out"

@@ -5,10 +5,10 @@ folder named by ``TAILBATCH_CACHE``), and is downloaded last. A file in ``TAILBA
 it is used as far as its facts agree. What is downloaded must have the known SHA-256.
 """
 
-import difflib
 import gzip
 import hashlib
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.errors import DataError, DownloadError
-from tailbatch.files import abandoned, replacing
+from tailbatch.errors import DataError, DownloadError, require
+from tailbatch.files import abandoned, replacing, sweep
+from tailbatch.registry import check_known
 
 if TYPE_CHECKING:
     import requests
@@ -137,16 +138,10 @@ def known(name: str) -> KnownDataset:
     >>> known("yaest")
     Traceback (most recent call last):
     ...
-    tailbatch.errors.DataError: there is no dataset named yaest; did you mean yeast? ...
+    tailbatch.errors.DataError: unknown dataset 'yaest'; did you mean 'yeast'? Known: ...
     """
-    entry = catalog().get(name.casefold())
-    if entry is None:
-        near = difflib.get_close_matches(name.casefold(), catalog(), n=3, cutoff=0.6)
-        guess = f"; did you mean {' or '.join(near)}?" if near else ";"
-        raise DataError(
-            f"there is no dataset named {name}{guess} `tailbatch datasets list` shows those known"
-        )
-    return entry
+    check_known("dataset", name.casefold(), catalog(), error=DataError)
+    return catalog()[name.casefold()]
 
 
 def known_name(path: str | Path) -> str | None:
@@ -246,7 +241,10 @@ def local_file(name: str) -> Path | None:
     entry = known(name)
     places = [*_places(data_folder(), entry), *_places(cache_folder(), entry)]
     places += [_HERE / file.name for file in entry.files]
-    return next((place for place in places if place.is_file()), None)
+    found = next((place for place in places if place.is_file()), None)
+    if found is not None:
+        sweep(cache_folder() / entry.name)  # its download may have been killed at its last step
+    return found
 
 
 def _places(folder: Path | None, entry: KnownDataset) -> Iterator[Path]:
@@ -270,10 +268,19 @@ def data_folder() -> Path | None:
 
 def cache_folder() -> Path:
     """Return the folder downloads go to, from ``TAILBATCH_CACHE`` or the system's usual place."""
-    import pooch  # slow to import, and not needed to read a file
-
     folder = os.environ.get("TAILBATCH_CACHE")
-    return Path(folder) if folder else Path(pooch.os_cache("tailbatch"))
+    return Path(folder) if folder else _user_cache() / "tailbatch"
+
+
+def _user_cache() -> Path:
+    """Return the folder in which this system keeps a user's caches."""
+    home = Path(os.path.expanduser("~"))  # unlike Path.home(), no error for a user without one
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches"
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(named) if os.path.isabs(named) else home / ".cache"  # a relative one is invalid
 
 
 def file_matches(path: str | Path) -> bool:
@@ -298,8 +305,7 @@ def file_matches(path: str | Path) -> bool:
 
 def _download(entry: KnownDataset, progress: Progress | None) -> Path:
     """Fetch the first file of an entry from the first source that serves its very bytes."""
-    import requests
-
+    requests = require("requests", extra="cli")
     file, folder = entry.files[0], cache_folder() / entry.name
     failures = []
     for url in file.urls:
@@ -323,13 +329,14 @@ def _download(entry: KnownDataset, progress: Progress | None) -> Path:
 
 def _in_short(error: "requests.RequestException") -> str:
     """Say in a few words what requests says in a paragraph."""
-    from requests import ConnectionError, Timeout
-
+    requests = require("requests", extra="cli")
     if error.response is not None:
         return f"HTTP {error.response.status_code}"
-    if isinstance(error, Timeout):
+    if isinstance(error, requests.Timeout):
         return "no answer in time"
-    return "no connection" if isinstance(error, ConnectionError) else "the connection broke"
+    return (
+        "no connection" if isinstance(error, requests.ConnectionError) else "the connection broke"
+    )
 
 
 def _fetch(url: str, target: Path, file: KnownFile, progress: Progress | None) -> Path:
@@ -338,8 +345,7 @@ def _fetch(url: str, target: Path, file: KnownFile, progress: Progress | None) -
     What arrives goes to a file of this process alone, so two never write to the same one. What a
     broken connection or a killed process leaves becomes the part that the next attempt begins with.
     """
-    import requests
-
+    requests = require("requests", extra="cli")
     part = target.with_name(f"{target.name}.part")
     for left in abandoned(target.parent):
         with suppress(FileNotFoundError):
@@ -361,8 +367,7 @@ def _fetch(url: str, target: Path, file: KnownFile, progress: Progress | None) -
 
 def _append(url: str, target: Path, size: int, progress: Progress | None) -> None:
     """Fetch what `target` lacks of its `size` bytes; never more than that."""
-    import requests
-
+    requests = require("requests", extra="cli")
     received = target.stat().st_size
     # Compressed transfer would make the ranges and the size cap count other bytes than ours.
     headers = {"Range": f"bytes={received}-", "Accept-Encoding": "identity"}

@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from tailbatch.data.frames import FrameLabels, frame_features, frame_labels
+from tailbatch.data.labels import LabelMatrix as LabelMatrix
+from tailbatch.data.labels import canonical_csr, checked_labels, row_and_column, stored_labels
+from tailbatch.data.names import NumberedNames, framed
 from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError
 
@@ -24,12 +27,6 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
 """Features (n, d): a dense array, or CSR where most values are 0."""
-
-LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
-"""Labels (n, q): a dense array of booleans, or CSR for more than 1,000 labels."""
-
-#: Up to this many labels the label matrix is a dense boolean array, above it is CSR.
-MAX_DENSE_LABELS = 1000
 
 _CELLS_PER_BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -53,7 +50,7 @@ class MultiLabelDataset:
     Y
         Labels, (n, q): a dense boolean array, or a boolean CSR array when q > 1,000.
     feature_names, label_names
-        d and q distinct names.
+        d and q distinct names; where nobody named them, `NumberedNames`.
     notices
         What a reader left out or changed, one sentence each.
 
@@ -72,8 +69,8 @@ class MultiLabelDataset:
     name: str
     X: Features
     Y: LabelMatrix
-    feature_names: tuple[str, ...]
-    label_names: tuple[str, ...]
+    feature_names: Sequence[str]
+    label_names: Sequence[str]
     notices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -88,6 +85,8 @@ class MultiLabelDataset:
         ):
             if len(names) != matrix.shape[1]:
                 raise DataError(f"{matrix.shape[1]:,} {what} columns have {len(names):,} names")
+            if isinstance(names, NumberedNames):
+                continue  # distinct and plain by construction
             if (repeated := first_repeated(names)) is not None:
                 raise DataError(f"the {what} name {repeated!r} occurs twice; names must be unique")
             _refuse_half_characters(what, names)
@@ -130,9 +129,10 @@ class MultiLabelDataset:
         ...
         tailbatch.errors.DataError: labels must be 0 or 1, got 2 in row 1, label column 0
         """
-        features, labels = _checked_features(X), _checked_labels(Y)
+        features = _checked_features(X)
         if features.shape[0] == 0:
             raise DataError("the dataset is empty: X has no rows")
+        labels = stored_labels(checked_labels(Y))
         return cls(
             name=name,
             X=features,
@@ -221,9 +221,8 @@ class MultiLabelDataset:
         """
         whole = hashlib.blake2b(digest_size=16)
         for names in (self.feature_names, self.label_names):
-            for text in names:
-                encoded = text.encode()
-                whole.update(len(encoded).to_bytes(8, "little") + encoded)
+            for piece in framed(names):
+                whole.update(piece)
         for matrix in (self.X, self.Y):
             whole.update(_matrix_digest(matrix))
         return whole.hexdigest()
@@ -259,20 +258,13 @@ class MultiLabelDataset:
         """
         chosen = np.asarray(columns, dtype=np.int64)
         names = tuple(self.label_names[column] for column in chosen)
-        return replace(self, Y=label_matrix(self.Y[:, chosen]), label_names=names)
+        return replace(self, Y=stored_labels(self.Y[:, chosen]), label_names=names)
 
 
-def label_matrix(Y: LabelMatrix) -> LabelMatrix:
-    """Return boolean labels in the storage their number asks for: CSR above 1,000, else dense."""
-    if Y.shape[1] > MAX_DENSE_LABELS:
-        return csr_array(Y)
-    return Y if isinstance(Y, np.ndarray) else Y.toarray()
-
-
-def _names(given: Sequence[str] | None, what: str, count: int) -> tuple[str, ...]:
+def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:
     if given is None:
-        return tuple(f"{what}_{column}" for column in range(count))
-    return tuple(str(name) for name in given)
+        return NumberedNames(f"{what}_", range(count))
+    return given if isinstance(given, NumberedNames) else tuple(str(name) for name in given)
 
 
 def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
@@ -282,18 +274,10 @@ def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
         raise DataError(f"the {what} name {wrong!r} holds half a character; rename it")
 
 
-def _canonical(matrix: Any, dtype: Any) -> csr_array:
-    """Return a sorted CSR copy without duplicates and stored zeros."""
-    result = csr_array(matrix, dtype=dtype, copy=True)
-    result.sum_duplicates()
-    result.eliminate_zeros()
-    return result
-
-
 def _checked_features(X: Any) -> Features:
     if issparse(X):
         _refuse_complex_or_text(X.dtype)
-        sparse = _canonical(X, X.dtype if X.dtype == np.float32 else np.float64)
+        sparse = canonical_csr(X, X.dtype if X.dtype == np.float32 else np.float64)
         _refuse_not_finite(sparse.data, sparse)
         return sparse
     dense = np.asarray(X)
@@ -320,48 +304,22 @@ def _refuse_not_finite(values: NDArray[Any], X: Features) -> None:
             return
     finite = np.isfinite(values)
     if not finite.all():
-        row, column = _position(int(np.argmin(finite.ravel())), X)
+        row, column = row_and_column(int(np.argmin(finite.ravel())), X)
         value = values.ravel()[np.argmin(finite.ravel())]
         raise DataError(
             f"X has {value} in row {row}, column {column}; remove or impute such values first"
         )
 
 
-def _position(flat: int, matrix: Any) -> tuple[int, int]:
-    """Return row and column of a value, given its place in the (stored) values."""
-    if issparse(matrix):
-        row = int(np.searchsorted(matrix.indptr, flat, side="right")) - 1
-        return row, int(matrix.indices[flat])
-    return flat // matrix.shape[1], flat % matrix.shape[1]
-
-
-def _checked_labels(Y: Any) -> LabelMatrix:
-    labels: Any = _canonical(Y, Y.dtype) if issparse(Y) else np.asarray(Y)
-    if labels.ndim != 2:
-        raise DataError(f"Y must have two dimensions (samples, labels), got shape {labels.shape}")
-    if labels.shape[1] == 0:
-        raise DataError("Y has no columns: a multi-label dataset needs at least one label")
-    values: NDArray[Any] = labels.data if issparse(labels) else labels
-    if values.dtype != np.bool_:
-        binary = np.isin(values, (0, 1)).ravel()
-        if not binary.all():
-            flat = int(np.argmin(binary))
-            row, column = _position(flat, labels)
-            raise DataError(
-                f"labels must be 0 or 1, got {values.ravel()[flat]} in row {row}, "
-                f"label column {column}"
-            )
-    return label_matrix(labels.astype(np.bool_, copy=False))
-
-
 def _blocks(matrix: Any) -> Iterator[tuple[IntArray, IntArray, NDArray[np.float64]]]:
     """Yield (non-zeros per row, their columns, their values) for blocks of rows."""
     n_rows, n_columns = matrix.shape
-    step = max(1, _CELLS_PER_BLOCK // max(1, n_columns))
+    cells_per_row = matrix.nnz // max(1, n_rows) + 1 if issparse(matrix) else max(1, n_columns)
+    step = max(1, _CELLS_PER_BLOCK // cells_per_row)
     for start in range(0, n_rows, step):
         block = matrix[start : start + step]
         if issparse(block):
-            block = _canonical(block, np.float64)
+            block = canonical_csr(block, np.float64)
             yield np.diff(block.indptr), block.indices, block.data
         else:
             rows, columns = np.nonzero(block)

@@ -1,4 +1,4 @@
-"""Fair folds by iterative stratification, and scaling that sees training rows only.
+"""Fair folds by iterative stratification, scaled by what their training rows say.
 
 Iterative stratification (Sechidis, Tsoumakas and Vlahavas, 2011) deals out the rows of the rarest
 remaining label first, each to the part that still wants that label most.
@@ -6,13 +6,14 @@ remaining label first, each to the part that still wants that label most.
 
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
-from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import Features, IntArray, LabelMatrix, MultiLabelDataset
+from tailbatch.data.dataset import IntArray, MultiLabelDataset
+from tailbatch.data.labels import LabelMatrix, checked_labels
+from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError
 from tailbatch.seeds import stream
 
@@ -56,7 +57,7 @@ def stratified_folds(Y: LabelMatrix, *, n_folds: int, seed: int) -> tuple[Fold, 
     >>> [Y[fold.test].sum(axis=0).tolist() for fold in folds]
     [[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]
     """
-    labels = _checked_labels(Y)
+    labels = sparse.csr_array(checked_labels(Y))
     n = labels.shape[0]
     if not 2 <= n_folds <= n // 2:
         raise DataError(
@@ -97,7 +98,7 @@ def stratified_split(Y: LabelMatrix, *, validation: float, test: float, seed: in
     >>> len(split.train), len(split.validation), len(split.test)
     (16, 4, 0)
     """
-    labels = _checked_labels(Y)
+    labels = sparse.csr_array(checked_labels(Y))
     fractions = np.array([1 - validation - test, validation, test])
     if not (validation >= 0 and test >= 0 and fractions[0] > 0):
         raise DataError(
@@ -115,14 +116,6 @@ def stratified_split(Y: LabelMatrix, *, validation: float, test: float, seed: in
                 "is too few; take a larger fraction or more rows"
             )
     return Fold(*parts)
-
-
-def _checked_labels(Y: LabelMatrix) -> sparse.csr_array:
-    if Y.ndim != 2 or 0 in Y.shape:
-        raise DataError(f"Y must have rows and label columns, got shape {Y.shape}")
-    labels = sparse.csr_array(Y, dtype=bool, copy=True)
-    labels.eliminate_zeros()
-    return labels
 
 
 def _deal_rows(
@@ -179,65 +172,6 @@ def _deal(
 
 
 @dataclass(frozen=True, eq=False)
-class MinMaxScaling:
-    """Column ranges of the training rows, mapped to [0, 1]; other rows are clipped to it.
-
-    A column that is constant in training becomes 0. In sparse features zeros stay zeros, hence a
-    column with negative values is divided by its largest absolute value, into [-1, 1], instead.
-
-    Parameters
-    ----------
-    shift, width, low
-        (d,) arrays: a value x becomes (x - shift) / width, clipped to [low, 1]; a width of 0
-        makes the column 0.
-
-    Examples
-    --------
-    >>> scaling = MinMaxScaling.fit(np.array([[0.0, 5.0], [10.0, 5.0]]))
-    >>> scaling.transform(np.array([[2.0, 5.0], [20.0, 7.0]])).tolist()
-    [[0.2, 0.0], [1.0, 0.0]]
-    """
-
-    shift: FloatArray
-    width: FloatArray
-    low: FloatArray
-
-    @classmethod
-    def fit(cls, X: Features) -> Self:
-        """Return the scaling of these training rows."""
-        if X.shape[0] == 0:
-            raise DataError("scaling needs at least one training row, got none")
-        if isinstance(X, np.ndarray):
-            shift, top = X.min(axis=0), X.max(axis=0)
-            return cls(shift, top - shift, np.zeros_like(shift))
-        shift, top = X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
-        negative = shift < 0
-        width = np.where(negative, np.maximum(-shift, top), top - shift)
-        return cls(np.where(negative, 0, shift), width, -negative.astype(X.dtype))
-
-    def transform(self, X: Features) -> Features:
-        """Return the scaled features, in the storage they came in."""
-        if X.shape[1] != len(self.shift):
-            raise DataError(
-                f"the scaling was fitted on {len(self.shift)} features, got {X.shape[1]}"
-            )
-        if isinstance(X, np.ndarray):
-            return self._scale(X, slice(None))
-        scaled = sparse.csr_array(X, copy=True)
-        scaled.data = self._scale(scaled.data, scaled.indices)
-        scaled.eliminate_zeros()
-        return scaled
-
-    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
-        width = self.width[columns]
-        shifted = values - self.shift[columns]
-        # A value far outside a narrow range may overflow; it is clipped all the same.
-        with np.errstate(over="ignore"):
-            scaled = np.divide(shifted, width, out=np.zeros_like(shifted), where=width > 0)
-        return np.clip(scaled, self.low[columns], 1, out=scaled)
-
-
-@dataclass(frozen=True, eq=False)
 class Parts:
     """The three datasets of a fold.
 
@@ -254,8 +188,8 @@ class Parts:
     test: MultiLabelDataset
 
 
-def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool = True) -> Parts:
-    """Return the datasets of a fold, scaled with the ranges of its training rows.
+def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -> Parts:
+    """Return the datasets of a fold, scaled by its training rows.
 
     Parameters
     ----------
@@ -264,7 +198,7 @@ def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool = True) -> Part
     fold
         Which rows go where.
     scale
-        Whether to apply `MinMaxScaling`.
+        Which scaling: a name of `tailbatch.data.scaling`, ``"auto"``, True for ``"minmax"``, or False.
 
     Examples
     --------
@@ -275,7 +209,7 @@ def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool = True) -> Part
     ([0.0, 1.0], 0.5, 1.0)
     """
     parts = [dataset.take(index) for index in (fold.train, fold.validation, fold.test)]
-    if scale:
-        scaling = MinMaxScaling.fit(parts[0].X)
+    scaling = fit_scaling(scale, parts[0].X)
+    if scaling is not None:
         parts = [replace(part, X=scaling.transform(part.X)) for part in parts]
     return Parts(*parts)

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.names import NumberedNames
 from tailbatch.data.sparse import CsrBuilder
 from tailbatch.data.text import MAX_COLUMNS, at_line, stem, text_blocks
 from tailbatch.errors import DataError
@@ -64,26 +65,33 @@ def read_libsvm(path: str | Path) -> MultiLabelDataset:
     X, Y = features.build(MAX_COLUMNS), labels.build(MAX_COLUMNS)
     if X.shape[0] == 0:
         raise DataError(f"{path} has no rows: there is nothing to learn from")
-    first, d, names = _columns(path, X, Y, sizes)
-    if not names:
+    first, d, q = _columns(path, X, Y, sizes)
+    # Only columns from the first to the last are cut out: their number costs nothing.
+    if sizes is None:
+        numbers, places = np.unique(Y.indices, return_inverse=True)
+        Y = csr_array((Y.data, places, Y.indptr), shape=(Y.shape[0], q))
+        label_names: Sequence[str] = [str(number) for number in numbers.tolist()]
+    else:
+        Y, label_names = Y[:, :q], NumberedNames("", range(q))
+    if not q:
         raise DataError(f"{path} has no labels: no row starts with numbers such as 1,3")
     return MultiLabelDataset.from_arrays(
         X[:, first : first + d],
-        Y[:, names],
+        Y,
         name=stem(path),
-        feature_names=[f"feature_{column}" for column in range(first, first + d)],
-        label_names=[str(label) for label in names],
+        feature_names=NumberedNames("feature_", range(first, first + d)),
+        label_names=label_names,
     )
 
 
 def _columns(
     path: Path, X: csr_array, Y: csr_array, sizes: tuple[int, ...] | None
-) -> tuple[int, int, list[int]]:
-    """Return the first feature's number, how many there are, and the labels' numbers."""
+) -> tuple[int, int, int]:
+    """Return the first feature's number, how many there are, and how many labels."""
     width = int(X.indices.max(initial=-1)) + 1
     if sizes is None:
         first = 0 if (X.indices == 0).any() else 1
-        return first, max(width - first, 0), np.unique(Y.indices).tolist()
+        return first, max(width - first, 0), len(np.unique(Y.indices))
     found = (X.shape[0], width, int(Y.indices.max(initial=-1)) + 1)
     for name, claimed, seen in zip(("rows", "features", "labels"), sizes, found, strict=True):
         if claimed < seen or claimed > MAX_COLUMNS or (name == "rows" and claimed != seen):
@@ -93,7 +101,7 @@ def _columns(
                 f"the file claims {claimed:,} {name} and has {seen:,}; correct the first line or "
                 "remove it",
             )
-    return 0, sizes[1], list(range(sizes[2]))
+    return 0, sizes[1], sizes[2]
 
 
 def _append(builder: CsrBuilder, rows: Sequence[Mapping[int, float]]) -> None:

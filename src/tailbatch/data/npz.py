@@ -2,19 +2,25 @@
 
 import warnings
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
-from zipfile import BadZipFile, ZipFile
+from typing import IO, Any, NamedTuple
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.text import MAX_COLUMNS, stem, unpacked_limit
+from tailbatch.data.names import NumberedNames
+from tailbatch.data.text import MAX_COLUMNS, array_limit, stem
 from tailbatch.errors import DataError
 from tailbatch.files import replacing
+
+#: What a number and a name take once they are read.
+_NUMBER_BYTES, _NAME_BYTES = 8, 128
+_CHUNK = 1 << 20
 
 #: What broken archives and headers raise; encryption is a RuntimeError, odd headers the last three.
 _UNREADABLE = (
@@ -44,13 +50,20 @@ def save_npz(dataset: MultiLabelDataset, path: str | Path) -> None:
     """
     arrays = {
         "name": np.array(dataset.name),
-        "feature_names": np.array(dataset.feature_names, dtype=np.str_),
-        "label_names": np.array(dataset.label_names, dtype=np.str_),
+        **_named("feature", dataset.feature_names),
+        **_named("label", dataset.label_names),
         **_sparse_parts("Y", csr_array(dataset.Y)),
         **(_sparse_parts("X", dataset.X) if dataset.is_sparse else {"X": dataset.X}),
     }
     with replacing(path) as temporary:
         np.savez_compressed(temporary, allow_pickle=False, **arrays)
+
+
+def _named(what: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return names as an array; those a reader would give anyway are left out."""
+    if names == NumberedNames(f"{what}_", range(len(names))):
+        return {}
+    return {f"{what}_names": np.array(list(names), dtype=np.str_)}
 
 
 def _sparse_parts(key: str, matrix: csr_array) -> dict[str, NDArray[Any]]:
@@ -112,13 +125,18 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         with ZipFile(path) as archive:
-            limit = unpacked_limit(path.stat().st_size)
-            if sum(entry.file_size for entry in archive.infolist()) > limit:
-                raise ValueError(f"it would unpack to more than {limit >> 20:,} MiB")
+            entries = archive.infolist()
+            limit = array_limit(path.stat().st_size)
+            if sum(_memory(archive, entry) for entry in entries) > limit:
+                raise DataError(
+                    f"{path}: its arrays would take more than {limit >> 20:,} MiB; if you trust "
+                    "it, raise tailbatch.data.text.MAX_EXPANSION"
+                )
             return {
-                entry.filename.removesuffix(".npy"): _array(archive, entry.filename)
-                for entry in archive.infolist()
+                entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries
             }
+    except DataError:
+        raise
     except _UNREADABLE as error:
         raise DataError(
             f"{path} is no readable npz file ({error}); copy or write it again"
@@ -133,27 +151,70 @@ def _names(arrays: dict[str, NDArray[Any]], key: str) -> list[str] | None:
     return [str(name) for name in arrays[key]]
 
 
-def _array(archive: ZipFile, entry: str) -> NDArray[Any]:
-    """Read one array after checking that it is as large as its header claims."""
-    size = archive.getinfo(entry).file_size
+class _Header(NamedTuple):
+    """What an array claims to be."""
+
+    shape: tuple[int, ...]
+    is_fortran: bool
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of its values."""
+        return int(np.prod([int(side) for side in self.shape], dtype=object))
+
+
+def _header(stream: IO[bytes], entry: ZipInfo) -> _Header:
+    """Read the header of one array; refuse unsafe types and sizes that are not those of the file."""
+    version = np.lib.format.read_magic(stream)
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read_header is None:
+        raise ValueError(f"{entry.filename} has the unknown npy version {version}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that it was written by Python 2
+        header = _Header(*read_header(stream))
+    if header.dtype.hasobject:
+        raise ValueError(f"{entry.filename} holds Python objects; save numbers and strings only")
+    if header.dtype.itemsize == 0 and header.size:
+        raise ValueError(f"{entry.filename} has the type {header.dtype.str!r}, which holds nothing")
+    if header.size * header.dtype.itemsize != entry.file_size - stream.tell():
+        raise ValueError(
+            f"{entry.filename} claims the shape {header.shape}, which its size contradicts"
+        )
+    return header
+
+
+def _memory(archive: ZipFile, entry: ZipInfo) -> int:
+    """Return the bytes an array takes once it is numbers or names, as its header claims."""
     with archive.open(entry) as stream:
-        version = np.lib.format.read_magic(stream)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read_header is None:
-            raise ValueError(f"{entry} has the unknown npy version {version}")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that it was written by Python 2
-            shape, is_fortran, dtype = read_header(stream)
-        if dtype.hasobject:
-            raise ValueError(f"{entry} holds Python objects; save numbers and strings only")
-        count = int(np.prod([int(side) for side in shape], dtype=object))
-        if count * dtype.itemsize != size - stream.tell():
-            raise ValueError(f"{entry} claims the shape {shape}, which its size contradicts")
-        values = np.frombuffer(bytearray(stream.read()), dtype, count)
-    return values.reshape(shape, order="F" if is_fortran else "C")
+        header = _header(stream, entry)
+    least = _NAME_BYTES if header.dtype.kind in "SU" else _NUMBER_BYTES
+    return header.size * max(header.dtype.itemsize, least)
+
+
+def _array(archive: ZipFile, entry: ZipInfo) -> NDArray[Any]:
+    """Read one array."""
+    with archive.open(entry) as stream:
+        header = _header(stream, entry)
+        values = bytearray(header.size * header.dtype.itemsize)
+        _fill(values, stream)
+    array = np.frombuffer(values, header.dtype, header.size)
+    return array.reshape(header.shape, order="F" if header.is_fortran else "C")
+
+
+def _fill(values: bytearray, stream: IO[bytes]) -> None:
+    """Read a stream into place: an array is in memory once, not twice."""
+    rest = memoryview(values)
+    while len(rest):
+        piece = stream.read(min(len(rest), _CHUNK))
+        if not piece:
+            raise EOFError("it ends early")
+        rest[: len(piece)] = piece
+        rest = rest[len(piece) :]
+    stream.read(1)  # the end of a member is where its checksum is compared
 
 
 def _matrix(arrays: dict[str, NDArray[Any]], key: str) -> Any:

@@ -22,8 +22,10 @@ from scipy import sparse
 
 from tailbatch.data import catalog
 from tailbatch.data.dataset import Features, IntArray, MultiLabelDataset
-from tailbatch.data.folds import Fold, MinMaxScaling, Parts, split
+from tailbatch.data.folds import Fold, Parts, split
+from tailbatch.data.scaling import MinMaxScaling
 from tailbatch.errors import DataError
+from tailbatch.registry import check_known
 
 PREPARATIONS = ("full", "paper", "as-published")
 """What `prepare` knows: all of a dataset, the paper's filters, and what its script made of the files."""
@@ -47,13 +49,13 @@ class PreparedDataset:
     n_features
         How many features each fold keeps, those with the largest sums over its training rows.
     scale
-        Whether each fold is scaled with the ranges of its training rows.
+        How each fold is scaled by its training rows, as in `tailbatch.data.split`.
     """
 
     dataset: MultiLabelDataset
     preparation: str
     n_features: int
-    scale: bool = True
+    scale: bool | str = True
 
     def split(self, fold: Fold) -> Parts:
         """Return the parts of a fold, with features selected and scaled by its training rows."""
@@ -88,27 +90,22 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
     >>> prepare(data, "full").dataset.label_names
     ('common', 'rare')
     """
+    check_known("preparation", preparation, PREPARATIONS, error=DataError)
     if preparation == "full":
         return PreparedDataset(dataset, preparation, dataset.n_features)
     entry = catalog.catalog().get(dataset.name)
     kept = (entry and entry.paper_features) or dataset.n_features
     if preparation == "paper":
         return PreparedDataset(_without_rare_labels(dataset), preparation, kept)
-    if preparation == "as-published" and entry and entry.as_published:
+    if entry and entry.as_published:
         return PreparedDataset(
             _as_published(dataset, entry.as_published, kept), preparation, kept, scale=False
         )
-    raise DataError(_refusal(dataset.name, preparation))
-
-
-def _refusal(name: str, preparation: str) -> str:
-    if preparation == "as-published":
-        mangled = [entry.name for entry in catalog.catalog().values() if entry.as_published]
-        return (
-            f"{name} has no preparation as-published, only {', '.join(mangled)} have; "
-            "use paper or full"
-        )
-    return f"there is no preparation {preparation!r}; there are: {', '.join(PREPARATIONS)}"
+    mangled = [entry.name for entry in catalog.catalog().values() if entry.as_published]
+    raise DataError(
+        f"{dataset.name} has no preparation as-published, only {', '.join(mangled)} have; "
+        "use paper or full"
+    )
 
 
 def largest_columns(X: Features, count: int) -> IntArray:

@@ -12,13 +12,12 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
 from tailbatch.data.npz import save_npz as save_npz
+from tailbatch.data.suffixes import ARFF, TEXT_TABLES, label_file, suffix
 from tailbatch.data.tables import read_parquet, read_table
 from tailbatch.data.text import text_blocks
 from tailbatch.errors import DataError
 
 Missing = Literal["error", "impute"]
-
-_TABLES = (".csv", ".tsv", ".tab")
 
 
 def load_dataset(
@@ -79,14 +78,14 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset]:
         return _npz
     _, block = next(text_blocks(path), (1, b""))
     lines = [line for line in block.split(b"\n")[:50] if line.strip() and line[:1] not in b"%#"]
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    if suffix == ".arff" or (lines and lines[0].lstrip().startswith(b"@")):
+    ending = suffix(path)
+    if ending == ARFF or (lines and lines[0].lstrip().startswith(b"@")):
         return _arff
     if not lines:
         raise DataError(f"{path} is empty: there is nothing to learn from")
-    if suffix not in _TABLES and looks_like_libsvm(lines):
+    if ending not in TEXT_TABLES and looks_like_libsvm(lines):
         return _libsvm
-    if suffix in _TABLES or any(mark in lines[0] for mark in (b",", b"\t", b";")):
+    if ending in TEXT_TABLES or any(mark in lines[0] for mark in (b",", b"\t", b";")):
         return _table
     raise DataError(
         f"cannot tell the format of {path}; known are ARFF, LIBSVM, CSV, TSV, Parquet and npz"
@@ -118,7 +117,7 @@ def _npz(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
 
 
 def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
-    if isinstance(labels, Path):
+    if isinstance(labels, Path) or label_file(labels):
         raise DataError(
             f"labels={labels} is a file, and the labels of {path} are columns; name them"
         )

@@ -1,10 +1,18 @@
-"""Sparse rows, block after block, into one CSR array."""
+"""Sparse rows and one-hot columns into one array, which is dense only where that is small."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
+
+#: A column of text or nominal values becomes at most this many columns.
+MAX_LEVELS = 10_000
+#: More different values than this are free text where few of them occur twice.
+FEW_LEVELS = 1_000
+#: Arrays of up to this many cells (128 MiB) are dense, whatever they hold.
+MAX_DENSE_CELLS = 1 << 24
 
 
 class CsrBuilder:
@@ -52,3 +60,54 @@ class CsrBuilder:
         result = csr_array((values, columns, indptr), shape=(self.n_rows, n_columns))
         result.sort_indices()
         return result
+
+
+class OneHot(NamedTuple):
+    """A column for each value of a nominal one, kept as the place of the one in each row."""
+
+    codes: NDArray[np.int32]  # -1: the row has none
+    n_levels: int
+
+    def csr(self) -> csr_array:
+        """Return the indicators, (n, k)."""
+        is_set = self.codes >= 0
+        indptr = np.concatenate([[0], np.cumsum(is_set)]).astype(np.int32)
+        indices = self.codes[is_set]
+        shape = (len(self.codes), self.n_levels)
+        return csr_array((np.ones(len(indices)), indices, indptr), shape=shape)
+
+
+def side_by_side(columns: Sequence[OneHot | NDArray[np.float64]], n_rows: int) -> Any:
+    """Join columns of numbers (n, 1) and one-hot columns: CSR where most of it would be zeros.
+
+    Examples
+    --------
+    >>> color = OneHot(np.array([1, 0], dtype=np.int32), 2)
+    >>> side_by_side([np.array([[0.5], [2.0]]), color], 2)
+    array([[0.5, 0. , 1. ],
+           [2. , 1. , 0. ]])
+    """
+    widths = [part.n_levels if isinstance(part, OneHot) else 1 for part in columns]
+    if is_better_sparse(n_rows, sum(widths), n_one_hot=sum(widths) - len(columns)):
+        parts = [part.csr() if isinstance(part, OneHot) else csr_array(part) for part in columns]
+        return hstack(parts, format="csr")
+    X, start, rows = np.zeros((n_rows, sum(widths))), 0, np.arange(n_rows)
+    for part, width in zip(columns, widths, strict=True):
+        if isinstance(part, OneHot):
+            is_set = part.codes >= 0
+            X[rows[is_set], start + part.codes[is_set]] = 1
+        else:
+            X[:, start] = part[:, 0]
+        start += width
+    return X
+
+
+def is_better_sparse(n_rows: int, n_columns: int, *, n_one_hot: int) -> bool:
+    """Tell whether features are large and most of them are zeros of one-hot columns.
+
+    Examples
+    --------
+    >>> is_better_sparse(1000, 500, n_one_hot=499), is_better_sparse(10**6, 500, n_one_hot=499)
+    (False, True)
+    """
+    return n_rows * n_columns > MAX_DENSE_CELLS and 2 * n_one_hot > n_columns

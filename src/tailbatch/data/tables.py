@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import logging
 import re
 import warnings
@@ -11,12 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.frames import FrameLabels
-from tailbatch.data.text import at_line, first_repeated, stem, text_blocks
+from tailbatch.data.text import array_limit, at_line, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError, require
 
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Each column of a data frame costs, however few rows there are.
+MAX_TABLE_COLUMNS = 25_000
+
+_CELL_BYTES = 8
+_TEXTS = ("string", "large_string")
 _LOGGER = logging.getLogger(__name__)
 _FIELDS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 
@@ -79,21 +85,68 @@ def read_parquet(
     >>> read_parquet(path, labels="topics").label_names
     ('a', 'b')
     """
+    require("pandas", extra="parquet")
     pyarrow = require("pyarrow", extra="parquet")
     parquet = require("pyarrow.parquet", extra="parquet")
+    path = Path(path)
     try:
-        frame = parquet.read_table(path).to_pandas()
-    except (pyarrow.ArrowException, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            _check_sizes(path, file.metadata)
+            index = _index_columns(file.schema_arrow.metadata)
+            texts = [field.name for field in file.schema_arrow if str(field.type) in _TEXTS]
+        # Text stays a number for each value until it is Python's, so a long one is there once.
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            # The metadata of pandas is not needed, and may say anything.
+            frame = file.read().replace_schema_metadata().to_pandas()
+    except DataError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is no readable Parquet file: {error}") from None
-    return _from_frame(Path(path), frame, labels, missing)
+    for name in set(texts) & set(frame.columns):
+        frame[name] = frame[name].astype(object)
+    index = [name for name in index if name in frame.columns]
+    return _from_frame(path, frame.set_index(index) if index else frame, labels, missing)
+
+
+def _check_sizes(path: Path, metadata: Any) -> None:
+    """Refuse what the file says would not fit, before any of it is read."""
+    groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    n_rows, n_columns = max(metadata.num_rows, sum(groups)), metadata.num_columns
+    limit = array_limit(path.stat().st_size)
+    if n_rows * n_columns * _CELL_BYTES > limit:
+        raise DataError(
+            f"{path} claims {n_rows:,} rows of {n_columns:,} columns, which would take more than "
+            f"{limit >> 20:,} MiB; if you trust it, raise tailbatch.data.text.MAX_EXPANSION"
+        )
+    _refuse_wide(path, n_columns)
+
+
+def _refuse_wide(path: Path, n_columns: int) -> None:
+    if n_columns > MAX_TABLE_COLUMNS:
+        raise DataError(
+            f"{path} has {n_columns:,} columns, and a table may have {MAX_TABLE_COLUMNS:,}; save it "
+            "as npz, LIBSVM or sparse ARFF, or raise tailbatch.data.tables.MAX_TABLE_COLUMNS"
+        )
+
+
+def _index_columns(metadata: Any) -> list[str]:
+    """Return the columns that were the index of a data frame: they are no features."""
+    try:
+        names = json.loads((metadata or {})[b"pandas"])["index_columns"]
+        return [name for name in names if isinstance(name, str)]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []  # not written by pandas, or damaged: then all columns are columns
 
 
 def _parse(path: Path, text: str) -> "pd.DataFrame":
-    import pandas as pd
-
+    pd = require("pandas", extra="cli")
     first = text.partition("\n")[0]
     delimiter = max("\t,;", key=first.count)
-    names = next(csv.reader([first], delimiter=delimiter), [])
+    _refuse_wide(path, first.count(delimiter) + 1)
+    try:
+        names = next(csv.reader([first], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise at_line(path, 1, f"the names of the columns cannot be read: {error}") from None
     if (repeated := first_repeated(names)) is not None:
         raise at_line(path, 1, f"the column {repeated!r} occurs twice; rename one")
     try:

@@ -14,13 +14,17 @@ from tailbatch.errors import DataError
 #: than any memory does.
 MAX_BYTES = 8 << 30
 #: A packed file may unpack to the first, or to the second times its own size where that is more.
-MAX_UNPACKED_BYTES = 512 << 20
+#: A byte of text can take microseconds and hundreds of bytes of memory, whatever it was packed to.
+MAX_UNPACKED_BYTES = 4 << 20
 MAX_EXPANSION = 100
+#: The same for arrays and columns, whose numbers take eight bytes each and no parsing.
+MAX_ARRAY_BYTES = 256 << 20
 #: No line may be longer: it has to fit in memory as a whole.
 MAX_LINE_BYTES = 64 << 20
-#: A file may claim no more columns than this: each has a name in memory.
+#: A file may claim no more columns than this: sums over them have to fit in memory.
 MAX_COLUMNS = 10_000_000
 
+_SMALL_FILE = 1 << 20
 _CHUNK = 1 << 17  # small enough for the cache, large enough for NumPy
 
 
@@ -55,14 +59,25 @@ def stem(path: Path) -> str:
 
 
 def unpacked_limit(packed_bytes: int) -> int:
-    """Return how many bytes a packed file of that size may unpack to.
+    """Return how many bytes of text a packed file of that size may unpack to.
 
     Examples
     --------
     >>> unpacked_limit(1000) >> 20, unpacked_limit(10 << 20) >> 20, unpacked_limit(1 << 30) >> 30
-    (512, 1000, 8)
+    (4, 1000, 8)
     """
     return min(MAX_BYTES, max(MAX_UNPACKED_BYTES, MAX_EXPANSION * packed_bytes))
+
+
+def array_limit(packed_bytes: int) -> int:
+    """Return how many bytes the arrays of a file of that size may take in memory.
+
+    Examples
+    --------
+    >>> array_limit(1000) >> 20, array_limit(10 << 20) >> 20, array_limit(1 << 30) >> 30
+    (256, 1000, 8)
+    """
+    return min(MAX_BYTES, max(MAX_ARRAY_BYTES, MAX_EXPANSION * packed_bytes))
 
 
 def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -116,6 +131,16 @@ def _normalized_chunks(path: Path) -> Iterator[bytes]:
 
 def _chunks(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file, unpacked if they are gzip."""
+    pieces = _unpacked(path)
+    try:
+        is_small = path.stat().st_size <= _SMALL_FILE
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    # A small file that unpacks to too much is refused before a row of it is read.
+    return iter(list(pieces)) if is_small else pieces
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
     total = 0
     try:
         with path.open("rb") as raw:

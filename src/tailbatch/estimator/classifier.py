@@ -1,15 +1,16 @@
 """The estimator: scikit-learn's grammar over the training loop."""
 
+import copy
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -17,28 +18,43 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tailbatch.data import (
     Features,
-    MinMaxScaling,
     MultiLabelDataset,
     Parts,
+    fit_scaling,
     stratified_split,
 )
 from tailbatch.errors import DataError, ModelError, TrainingError
-from tailbatch.estimator.inputs import refuse_not_finite, seed_of, two_classes
+from tailbatch.estimator.inputs import (
+    refuse_missing_labels,
+    refuse_not_finite,
+    seed_of,
+    two_classes,
+)
 from tailbatch.estimator.saving import restore, state_of
 from tailbatch.imbalance import minority_labels
-from tailbatch.metrics import tune_thresholds
+from tailbatch.losses import Loss, LossLike
+from tailbatch.losses.make import loss_table
+from tailbatch.metrics import METRICS, tune_thresholds
 from tailbatch.models import ModuleFactory, MultiLabelModel, make_model
 from tailbatch.results import TrainingPlan, default_lr
-from tailbatch.selection import DEFAULT_STRATEGY, make_selector
-from tailbatch.training import Callback, Epoch, Rows, Trainer, Training
+from tailbatch.selection import DEFAULT_STRATEGY, StrategyLike, make_selector
+from tailbatch.training import (
+    Callback,
+    Epoch,
+    Rows,
+    Trainer,
+    Training,
+    check_scheduler,
+    prefers_sparse,
+    score_rows,
+)
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
 PRESSURES = (2.0, 8.0, 16.0, 64.0)
 """What ``selection_pressure="auto"`` tries, as in the paper."""
 
-_NESTED = ("model__", "strategy__", "plan__")
+_NESTED = ("model__", "loss__", "strategy__", "plan__")
 _FILE = "classifier.safetensors"
-_CHUNK = 1024  # rows scored at a time
 
 _log = logging.getLogger(__name__)
 
@@ -57,30 +73,40 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     model
-        ``"mlp"``, ``"c2ae"``, ``"mpvae"``, ``"paca"``, ``"clif"``, ``"dela"``, or a function of
-        (n_features, n_labels) that returns a ``torch.nn.Module`` from features to logits.
+        ``"mlp"``, ``"c2ae"``, ``"mpvae"``, ``"paca"``, ``"clif"``, ``"dela"`` or another registered
+        name, a `tailbatch.models.MultiLabelModel` class, or a function of (n_features, n_labels) that
+        returns a ``torch.nn.Module`` from features to logits.
     strategy
-        ``"random"``, ``"uniform"``, ``"balanced"``, ``"hard"``, ``"adaptive"``, ``"chain"`` or
-        ``"minority"``, which with the MLP and plain BCE ranked first on the validation rows of
-        imbalanced datasets (docs/reproduction.md).
+        ``"random"``, ``"uniform"``, ``"balanced"``, ``"hard"``, ``"adaptive"``, ``"chain"``,
+        ``"importance"`` or ``"minority"``, which with the MLP and plain BCE ranked first on the
+        validation rows of imbalanced datasets (docs/reproduction.md); another registered name, a
+        `tailbatch.selection.Selector` class, or a function that makes one, as for `make_selector`.
     selection_pressure
         How much likelier the hardest sample is than the easiest, from 1; ``"imbalance"`` for MeanIR
         of the training rows; None for the strategy's own, which is that for ``"minority"`` and 16 for
         the others; or ``"auto"``: 2, 8, 16 and 64 are trained one after the other, and the best
-        validation Macro-AUC wins.
+        on the validation rows wins. A strategy without a pressure takes None only.
+    loss
+        What the model is trained on: ``"bce"``, ``"weighted_bce"``, ``"focal"``, ``"asymmetric"``,
+        ``"class_balanced"``, ``"distribution_balanced"``, ``"two_way"``, ``"equalized"``, a table with a
+        name and options, or a loss of your own (`tailbatch.losses`). None is the model's own, for most
+        ``"bce"``; C2AE and MPVAE take no other.
     epochs, batch_size, weight_decay, warm_up_epochs
         See `tailbatch.results.TrainingPlan`.
     lr
         Adam's learning rate. None is 1e-3, at which models had a better validation Macro-AUC than at
-        the paper's 1e-4 in nearly all runs (docs/reproduction.md), and 1e-4 for MPVAE, which
-        multiplies it by ten.
+        the paper's 1e-4 in nearly all runs (docs/reproduction.md).
     validation_fraction
         Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
     thresholds
-        The probability above which a label is predicted; or ``"tuned"``: for each label the one
-        with the best F on the validation rows.
+        The probability above which a label is predicted; or ``"tuned"``: for each label one with a
+        good F on the validation rows, the nearer to a common one the fewer positives it has there
+        (`tailbatch.metrics.tune_thresholds`).
     scale
-        Whether to map each feature to [0, 1] by its range over the training rows.
+        How features are scaled, by the training rows: ``"minmax"`` (or True) maps each to [0, 1],
+        ``"maxabs"`` divides by the largest absolute value, ``"standard"`` by the deviation from the
+        mean, ``"tfidf"`` weights counts and words by their rarity, with rows of length 1, ``"auto"``
+        chooses by what the features are (`tailbatch.data.suggested_scaling`); False leaves them.
     label_names
         Names of the columns of Y; the columns of a data frame bring their own.
     device
@@ -96,9 +122,12 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Where to save a training under way, and to continue from when `fit` is called again with the
         same data and settings.
     **model__options
-        Nested settings: ``model__latent=64`` for the model's hyperparameters,
+        Nested settings: ``model__latent=64`` for the model's hyperparameters, ``loss__power=1.0`` for
+        options of the loss,
         ``strategy__power=1.0`` for options of `tailbatch.selection.make_selector`,
-        ``plan__early_stopping=10`` for further fields of the training plan.
+        ``plan__early_stopping=10`` for further fields of the training plan. Each epoch records only
+        the plan's ``best_by``, and the loss over all training rows only with
+        ``plan__training_loss_every=1``.
 
     Attributes
     ----------
@@ -139,8 +168,9 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: str | ModuleFactory = "mlp",
-        strategy: str = DEFAULT_STRATEGY,
+        strategy: StrategyLike = DEFAULT_STRATEGY,
         selection_pressure: float | str | None = None,
+        loss: LossLike | None = None,
         epochs: int = 100,
         batch_size: int = 128,
         lr: float | None = None,
@@ -148,7 +178,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         warm_up_epochs: int = 3,
         validation_fraction: float = 0.1,
         thresholds: float | str = 0.5,
-        scale: bool = True,
+        scale: bool | str = True,
         label_names: Sequence[str] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -160,6 +190,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model = model
         self.strategy = strategy
         self.selection_pressure = selection_pressure
+        self.loss = loss
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -221,6 +252,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns name the labels; or (n,) with two classes.
         """
         plan = self._plan()
+        check_scheduler(plan)
         data = self._training_data(X, Y)
         seed = seed_of(self.random_state)
         parts = self._parts(data, seed)
@@ -304,6 +336,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         names = getattr(Y, "columns", None) if self.label_names is None else self.label_names
+        refuse_missing_labels(Y)
         features, labels = validate_data(
             self,
             X,
@@ -322,7 +355,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             self.classes_ = np.arange(labels.shape[1])
         data = MultiLabelDataset.from_arrays(features, labels, label_names=names)
-        self.label_names_ = data.label_names
+        self.label_names_ = tuple(data.label_names)
         return data
 
     def _checked_features(self, X: ArrayLike) -> Features:
@@ -343,7 +376,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fraction = self.validation_fraction and max(self.validation_fraction, 1 / data.n_samples)
         fold = stratified_split(data.Y, validation=fraction, test=0, seed=seed)
         train, validation = data.take(fold.train), data.take(fold.validation)
-        self.scaling_ = MinMaxScaling.fit(train.X) if self.scale else None
+        self.scaling_ = fit_scaling(self.scale, train.X)
         train, validation = (replace(part, X=self._scaled(part.X)) for part in (train, validation))
         return Parts(train, validation, test=data.take(fold.test))
 
@@ -359,10 +392,12 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 'selection_pressure="auto" needs validation rows: set validation_fraction above 0'
             )
         attempts = (self._train(parts, plan, seed, pressure) for pressure in PRESSURES)
-        return max(attempts, key=_macro_auc)
+        return max(attempts, key=partial(_validation_score, best_by=plan.best_by))
 
     def _train(self, parts: Parts, plan: TrainingPlan, seed: int, pressure: Any) -> _Attempt:
-        model = make_model(self.model, parts.train, seed=seed, **self._nested("model__"))
+        model = make_model(
+            self.model, parts.train, seed=seed, loss=self._loss(), **self._nested("model__")
+        )
         selector = make_selector(
             self.strategy,
             parts.train.Y,
@@ -370,8 +405,9 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             batch_size=self.batch_size,
             selection_pressure=pressure,
             warm_up_epochs=self.warm_up_epochs,
-            epochs=self.epochs,
+            epochs=plan.n_epochs(parts.train.n_samples),
             seed=seed,
+            loss=model.loss,
             **self._nested("strategy__"),
         )
         trainer = Trainer(
@@ -380,8 +416,22 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             device=self.device,
             callbacks=(*self.callbacks, *([_LogEpochs()] if self.verbose else [])),
             checkpoint=self._checkpoint(pressure),
+            metrics=(),
         )
         return _Attempt(pressure, model, trainer.fit(model, parts, selector))
+
+    def _loss(self) -> LossLike | None:
+        """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
+        options = self._nested("loss__")
+        if not options:
+            return copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else self.loss
+        if not isinstance(self.loss, str | Mapping):
+            raise ModelError(
+                f"loss__{min(options)} needs a loss by name, such as loss='weighted_bce', "
+                f"got loss={self.loss!r:.60}"
+            )
+        name, given = loss_table(self.loss)
+        return {"name": name, **given, **options}
 
     def _checkpoint(self, pressure: float | None) -> Path | None:
         if self.checkpoint_folder is None:
@@ -397,7 +447,8 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 lr=default_lr([self.model]) if self.lr is None else self.lr,
                 weight_decay=self.weight_decay,
                 warm_up_epochs=self.warm_up_epochs,
-                **self._nested("plan__"),
+                # A pass over all training rows for numbers that are read only where asked for.
+                **{"training_loss_every": 0, **self._nested("plan__")},
             )
         except TypeError as error:
             raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
@@ -419,19 +470,17 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the model's logits for scaled features, (n, q)."""
         device = next(self.model_.parameters()).device
         self.model_.eval()
-        with torch.no_grad():
-            logits = [self.model_(x).cpu().numpy() for x in Rows(X, device).chunks(_CHUNK)]
-        return np.concatenate(logits)
+        rows = Rows(X, device, sparse_batches=prefers_sparse(self.model_, X, device))
+        return score_rows(self.model_, rows)
 
 
 class _LogEpochs(Callback):
     def on_epoch(self, epoch: Epoch) -> None:
-        _log.info(
-            "epoch %d: loss %.4f, validation Macro-AUC %.4f",
-            epoch.number,
-            epoch.batch_objective,
-            epoch.validation.get("macro_auc", math.nan),
+        scores = "".join(
+            f", validation {METRICS[name].title} {value:.4f}"
+            for name, value in epoch.validation.items()
         )
+        _log.info("epoch %d: loss %.4f%s", epoch.number, epoch.batch_objective, scores)
 
 
 @contextmanager
@@ -456,6 +505,9 @@ def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return probabilities
 
 
-def _macro_auc(attempt: _Attempt) -> float:
-    score = attempt.training.best.validation["macro_auc"]
-    return -math.inf if math.isnan(score) else score
+def _validation_score(attempt: _Attempt, best_by: str) -> float:
+    """Return how good an attempt is, the higher the better."""
+    score = attempt.training.best.validation[best_by]
+    if math.isnan(score):
+        return -math.inf
+    return score if METRICS[best_by].higher_is_better else -score

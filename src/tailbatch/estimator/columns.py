@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from tailbatch.data import MultiLabelDataset
+from tailbatch.data.suffixes import PARQUET, suffix
 from tailbatch.data.text import text_blocks
 from tailbatch.errors import DataError, require
 
@@ -15,23 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def is_table(path: str | Path) -> bool:
-    """Whether a file is a table by its name: CSV, TSV (plain or gzip) or Parquet.
-
-    Examples
-    --------
-    >>> is_table("new.csv.gz"), is_table("yeast.arff")
-    (True, False)
-    """
-    return str(path).lower().removesuffix(".gz").endswith((".csv", ".tsv", ".tab", ".parquet"))
-
-
 def read_features(path: Path, names: Sequence[str]) -> "pd.DataFrame":
     """Read the named features of a table, which needs no labels; see `features_by_name`."""
-    import pandas as pd
-
+    pd = require("pandas", extra="cli")
     try:
-        if path.suffix.lower() == ".parquet":
+        if suffix(path) == PARQUET:
             require("pyarrow", extra="parquet")
             frame = pd.read_parquet(path)
         else:
@@ -59,8 +48,7 @@ def features_by_name(frame: "pd.DataFrame", names: Sequence[str]) -> "pd.DataFra
     array([[1.5, 1. ],
            [2. , 0. ]])
     """
-    import pandas as pd
-
+    pd = require("pandas", extra="cli")
     columns = {}
     for name in names:
         source, is_value, value = name.rpartition("=")

@@ -40,6 +40,34 @@ def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:
     )
 
 
+def refuse_missing_labels(Y: Any) -> None:
+    """Name the row and column of the first label that is NaN or None, if there is one.
+
+    Examples
+    --------
+    >>> refuse_missing_labels(np.array([[1.0, 0.0], [0.0, np.nan]]))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: Y has no value in row 1, column 1; leave such rows out, or say 0 or 1
+    """
+    values: Any = Y.data if sparse.issparse(Y) else np.asarray(Y)
+    if values.dtype.kind not in "fO" or not (sparse.issparse(Y) or values.ndim == 2):
+        return  # nothing can be missing, or scikit-learn says what is wrong
+    missing = (values != values) | (values == None)  # noqa: E711 # NaN and None, by element
+    if not missing.any():
+        return
+    if sparse.issparse(Y):
+        entries = sparse.coo_array(Y)
+        row, column = int(entries.row[missing][0]), int(entries.col[missing][0])
+    else:
+        row, column = divmod(int(np.argmax(missing)), values.shape[1])
+    names = getattr(Y, "columns", None)
+    name = "" if names is None else f" ({str(names[column])!r})"
+    raise DataError(
+        f"Y has no value in row {row}, column {column}{name}; leave such rows out, or say 0 or 1"
+    )
+
+
 def two_classes(y: NDArray[Any]) -> NDArray[Any]:
     """Return the two classes of a one-dimensional target, ascending.
 

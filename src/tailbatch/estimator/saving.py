@@ -1,4 +1,4 @@
-"""A fitted classifier as plain values and tensors, and back; nothing read is believed unchecked."""
+"""A fitted classifier as plain values and tensors, and back; everything read is checked."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.data import MinMaxScaling
+from tailbatch.data import SCALINGS, Scaling
 from tailbatch.errors import ModelError
 from tailbatch.models import ModuleFactory, restore_model
+from tailbatch.selection import STRATEGIES
 from tailbatch.training import Epoch, choose_device
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ def state_of(classifier: "TailbatchClassifier") -> dict[str, Any]:
     named = isinstance(settings["model"], str)
     names = getattr(classifier, "feature_names_in_", None)
     model, scaling = classifier.model_, classifier.scaling_
+    if not isinstance(settings["strategy"], str):
+        # Predicting needs no strategy; to fit again it must be registered under this name.
+        settings["strategy"] = STRATEGIES.name_of(settings["strategy"])
+    loss = None if model.loss is None else {"name": model.loss.name, **model.loss.options}
+    if not isinstance(settings["loss"], str | Mapping | None):
+        settings["loss"] = loss  # what it was made by cannot travel
     return {
         "settings": settings if named else {**settings, "model": None},
         "n_features": classifier.n_features_in_,
@@ -35,11 +42,12 @@ def state_of(classifier: "TailbatchClassifier") -> dict[str, Any]:
         "classes": classifier.classes_.tolist() if classifier._is_binary else None,
         "thresholds": classifier.thresholds_,
         "minority_labels": classifier.minority_labels_,
-        "scaling": None if scaling is None else asdict(scaling),
+        "scaling": None if scaling is None else {"kind": scaling.name, **asdict(scaling)},
         "selection_pressure": classifier.selection_pressure_,
         "history": [asdict(epoch) for epoch in classifier.history_],
         "best_epoch": classifier.best_epoch_,
         "hyperparameters": dict(model.hyperparameters) if named else classifier._nested("model__"),
+        "loss": loss,
         "weights": dict(model.state_dict()),
     }
 
@@ -48,6 +56,7 @@ def restore(
     kind: type[_Classifier], state: Mapping[str, Any], factory: ModuleFactory | None, device: str
 ) -> _Classifier:
     """Rebuild a classifier from `state_of`; nothing of it is believed before it is checked."""
+    state = _in_todays_words(state)
     settings = dict(state["settings"])
     if settings["model"] is None:
         if factory is None:
@@ -67,22 +76,59 @@ def restore(
     classifier.classes_ = _classes(state["classes"], n_labels)
     classifier.thresholds_ = _numbers(state["thresholds"], n_labels)
     classifier.minority_labels_ = _numbers(state["minority_labels"], n_labels) > 0
-    scaling = state["scaling"]
-    classifier.scaling_ = (
-        None
-        if scaling is None
-        else MinMaxScaling(**{name: _numbers(scaling[name], n_features) for name in scaling})
-    )
+    classifier.scaling_ = _scaling(state["scaling"], n_features)
     classifier.selection_pressure_ = state["selection_pressure"]
     classifier.history_ = tuple(Epoch(**epoch) for epoch in state["history"])
     classifier.best_epoch_ = int(state["best_epoch"])
     model = restore_model(
-        classifier.model, n_features, n_labels, state["hyperparameters"], state["weights"]
+        classifier.model,
+        n_features,
+        n_labels,
+        state["hyperparameters"],
+        state["weights"],
+        state["loss"],
     )
     classifier.model_ = model.to(choose_device(device)).eval()
     if not np.isfinite(classifier._logits(np.zeros((1, n_features)))).all():
         raise ModelError("its weights are not numbers")
     return classifier
+
+
+def _scaling(values: Mapping[str, Any] | None, n_features: int) -> Scaling | None:
+    """Return the scaling of its arrays; before there were several kinds, files did not name theirs."""
+    if values is None:
+        return None
+    arrays = dict(values)
+    kind: Any = SCALINGS[arrays.pop("kind", "minmax")]
+    scaling: Scaling = kind(**{name: _numbers(arrays[name], n_features) for name in arrays})
+    return scaling
+
+
+def _in_todays_words(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state of a version without losses, whose MLP had an objective, as of this one."""
+    if "loss" in state:
+        return state
+    settings, weights = dict(state["settings"]), dict(state["weights"])
+    hyperparameters = dict(state["hyperparameters"])
+    objective, loss = settings.pop("model__objective", "bce"), None
+    if settings["model"] == "mlp":
+        objective = hyperparameters.pop("objective", objective)
+        loss = {"name": objective}
+        hyperparameters |= {"reduction": "mean", "prior_bias": False}
+        settings |= {"model__reduction": "mean", "model__prior_bias": False, "loss": objective}
+        weight = weights.pop("positive_weight", None)
+        if objective == "weighted_bce" and weight is not None:
+            weights["loss.positive_weight"] = weight
+    elif settings["model"] == "mpvae":
+        hyperparameters.pop("lr_ratio", None)
+        settings.pop("model__lr_ratio", None)
+    return {
+        **state,
+        "settings": settings,
+        "hyperparameters": hyperparameters,
+        "weights": weights,
+        "loss": loss,
+    }
 
 
 def _classes(values: Any, n_labels: int) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from tailbatch.integrations.pytorch import (
     IndexedDataset,
     SelectiveLoader,
     check_read_ahead,
+    corrected_loss,
 )
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
@@ -194,15 +195,32 @@ class SelectiveTrainerMixin(_Base):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         index = index.cpu().numpy()
         loss = loss * self.selector.loss_scale(index)
+        if self.selector.corrected:
+            losses = self.training_losses(outputs, labels)
+            loss = corrected_loss(self.selector, loss, losses, index)
         self.selector.observe(self.selection_losses(outputs, labels), index)
         return (loss, outputs) if return_outputs else loss
 
+    def training_losses(self, outputs: Any, labels: Tensor) -> Tensor:
+        """Return what the Trainer's loss is the mean of, with its graph: (b,) or (b, q).
+
+        Corrected selection (``importance``, ``corrected=True``) weighs them. Binary cross-entropy, as
+        ``problem_type="multi_label_classification"`` trains on; override it for another loss.
+        """
+        return binary_cross_entropy_with_logits(
+            _logits(outputs).float(), labels.float(), reduction="none"
+        )
+
     def selection_losses(self, outputs: Any, labels: Tensor) -> Tensor:
         """Return what the selector hears, per sample (b,) or per label (b, q); override at will."""
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[1]
         return binary_cross_entropy_with_logits(
-            logits.detach().float(), labels.float(), reduction="none"
+            _logits(outputs).detach().float(), labels.float(), reduction="none"
         )
+
+
+def _logits(outputs: Any) -> Tensor:
+    logits: Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs[1]
+    return logits
 
 
 class _SaveSelector(TrainerCallback):

@@ -1,10 +1,11 @@
 """Lightning: a callback that hands each step's losses to the selector and saves its state."""
 
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 
 from tailbatch.errors import SelectionError, require
-from tailbatch.integrations.pytorch import AnySelector, saved_state
+from tailbatch.integrations.pytorch import AnySelector, corrected_loss, saved_state
 from tailbatch.selection import Selector
 
 require("lightning", extra="lightning")
@@ -24,6 +25,10 @@ class SelectionCallback(Callback):
     With workers return ``"index"`` as well (`IndexedDataset`). The state goes into Lightning's
     checkpoints and resumes in the middle of an epoch. Validation does not touch the selector, and with
     ``accumulate_grad_batches`` each small batch is drawn and observed by itself.
+
+    With corrected selection (``importance``, ``corrected=True``) the batch's importance weights are put
+    into the loss by itself, if that is ``losses.mean()``; return ``selector.mean(losses)`` where it is
+    another one, and in manual optimization.
 
     Parameters
     ----------
@@ -59,6 +64,33 @@ class SelectionCallback(Callback):
                 "the training loader does not draw from the selector of SelectionCallback: make it "
                 "with SelectiveLoader(dataset, selector), without batch_size and shuffle"
             )
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the loss of each step have the weights of corrected selection."""
+        if not self.selector.corrected or not pl_module.automatic_optimization:
+            return
+        own = pl_module.training_step
+
+        @wraps(own)
+        def training_step(*args: Any, **kwargs: Any) -> Any:
+            outputs = own(*args, **kwargs)
+            if isinstance(outputs, Mapping) and {"loss", "losses"} <= outputs.keys():
+                losses, index = outputs["losses"], outputs.get("index")
+                loss = corrected_loss(self.selector, outputs["loss"], losses, index)
+                outputs = {**outputs, "loss": loss}
+            return outputs
+
+        pl_module.training_step = training_step  # type: ignore[method-assign]
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Give the module its own step back."""
+        vars(pl_module).pop("training_step", None)
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Give the module its own step back."""
+        vars(pl_module).pop("training_step", None)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Agree on the epoch: Lightning's own ``set_epoch`` does not reach batch samplers."""

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tailbatch.errors import SelectionError
@@ -153,6 +154,45 @@ def saved_state(selector: AnySelector) -> dict[str, Any]:
         name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         for name, value in selector.state_dict().items()
     }
+
+
+def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any) -> Tensor:
+    """Return a batch's loss with the importance weights of corrected selection, if they are missing.
+
+    Parameters
+    ----------
+    selector
+        Drew the batch, which is still to be observed.
+    loss
+        What a framework is about to train on: the mean of `losses`, times `loss_scale` on several
+        processes. Where the weights were taken already, it is left as it is.
+    losses
+        Those of each sample (b,) or label (b, q), with their graph.
+    index
+        The batch; None while only one is under way.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import ImportanceSelector
+    >>> selector = ImportanceSelector([[1, 0], [0, 1], [0, 1]], batch_size=3)
+    >>> index, losses = next(iter(selector)), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> loss = corrected_loss(selector, losses.mean(), losses, index)
+    >>> bool(loss.isclose(selector.mean(losses)))
+    True
+    """
+    if not selector.corrected or selector.weights_used(index):
+        return loss
+    scale = selector.loss_scale(index) if isinstance(selector, DistributedSelector) else 1.0
+    told = isinstance(losses, Tensor) and losses.requires_grad
+    if told and torch.isclose(loss.detach().float(), losses.detach().float().mean() * scale, 1e-2):
+        weighted: Tensor = selector.mean(losses, index)
+        corrected: Tensor = loss + (weighted - losses.mean()) * scale
+        return corrected
+    raise SelectionError(
+        "the importance weights of this batch cannot be put into its loss, which is not the mean of "
+        "the losses that were handed over with their graph: train on selector.mean(losses, index), "
+        "times selector.loss_scale(index) on several processes"
+    )
 
 
 def check_read_ahead(selector: AnySelector, ahead: int, instead: str) -> None:

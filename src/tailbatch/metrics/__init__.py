@@ -1,6 +1,12 @@
 """Room: pure functions of labels and scores, and the table `METRICS` with their facts."""
 
+from tailbatch.metrics.calibration import (
+    calibration_error_by_label,
+    expected_calibration_error,
+)
 from tailbatch.metrics.decisions import (
+    SHRINKAGE,
+    common_threshold,
     decide,
     example_f,
     f_by_label,
@@ -33,14 +39,18 @@ from tailbatch.metrics.table import METRICS, Metric, evaluate
 
 __all__ = [
     "METRICS",
+    "SHRINKAGE",
     "Metric",
     "Scored",
     "auc_by_label",
     "average_precision_by_label",
+    "calibration_error_by_label",
+    "common_threshold",
     "coverage",
     "decide",
     "evaluate",
     "example_f",
+    "expected_calibration_error",
     "f_by_label",
     "hamming_loss",
     "label_ranking_average_precision",

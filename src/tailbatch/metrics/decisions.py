@@ -2,6 +2,7 @@
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, logit
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
@@ -9,10 +10,18 @@ from tailbatch.metrics.scored import (
     BLOCK_ENTRIES,
     BoolArray,
     FloatArray,
-    checked_labels,
     checked_scores,
+    dense_labels,
     sorted_keys,
 )
+
+SHRINKAGE = 20.0
+"""Positives for which a label's own threshold counts half (see `tune_thresholds`), chosen on validation
+rows with ``benchmarks/bench_thresholds.py``."""
+
+_GRID = np.linspace(-6, 3, 37)  # logits of the common thresholds that are tried
+_WINDOW = np.full(5, 1 / 5)  # of neighbors on the grid that are averaged
+_TINY = 1e-6  # a threshold of 0 or 1 has no logit
 
 
 def decide(scores: FloatArray, thresholds: npt.ArrayLike = 0.5) -> BoolArray:
@@ -41,11 +50,18 @@ def decide(scores: FloatArray, thresholds: npt.ArrayLike = 0.5) -> BoolArray:
     return np.asarray(scores > limits)
 
 
-def tune_thresholds(Y: LabelMatrix, scores: FloatArray) -> npt.NDArray[np.float64]:
-    """Return for each label the threshold with the best F on these (validation) rows.
+def tune_thresholds(
+    Y: LabelMatrix, scores: FloatArray, *, shrinkage: float = SHRINKAGE
+) -> npt.NDArray[np.float64]:
+    """Return a threshold for each label, tuned for F on these (validation) rows.
 
-    Thresholds lie midway between two neighboring scores. Of equally good ones the highest is
-    taken; a label without positives keeps 0.5.
+    The threshold with the best F of a few positives is mostly chance. So in logits, each label's own
+    best one, b, and the best common one, c (`common_threshold`), are averaged by its positives p:
+
+        logit t = (p logit b + shrinkage logit c) / (p + shrinkage)
+
+    A label's own best lies midway between two neighboring scores; of equally good ones the highest
+    is taken.
 
     Parameters
     ----------
@@ -53,15 +69,72 @@ def tune_thresholds(Y: LabelMatrix, scores: FloatArray) -> npt.NDArray[np.float6
         (n, q) labels.
     scores
         (n, q) scores in [0, 1].
+    shrinkage
+        From 0, which takes each label's own best, and 0.5 where a label has no positive.
 
     Examples
     --------
     >>> Y = np.array([[1, 0], [1, 0], [0, 0]], dtype=bool)
-    >>> tune_thresholds(Y, np.array([[0.4, 0.9], [0.3, 0.9], [0.1, 0.9]])).tolist()
+    >>> scores = np.array([[0.4, 0.9], [0.3, 0.9], [0.1, 0.9]])
+    >>> tune_thresholds(Y, scores, shrinkage=0).tolist()
     [0.2, 0.5]
+    >>> tune_thresholds(Y, scores).round(3).tolist()
+    [0.184, 0.182]
     """
-    labels = checked_labels(Y)
+    labels = dense_labels(Y)
     values = checked_scores(scores, labels.shape)
+    if not 0 <= shrinkage < np.inf:
+        raise DataError(f"shrinkage must be a number from 0, got {shrinkage}")
+    best = _own_thresholds(labels, values)
+    if shrinkage == 0:
+        return best
+    positives = np.count_nonzero(labels, axis=0)
+    own = logit(best.clip(_TINY, 1 - _TINY))
+    common = logit(common_threshold(labels, values))
+    return np.asarray(expit((positives * own + shrinkage * common) / (positives + shrinkage)))
+
+
+def common_threshold(Y: LabelMatrix, scores: FloatArray) -> float:
+    """Return the one threshold for all labels with the best Macro-F on these rows.
+
+    Thresholds from 0.002 to 0.95 are tried, evenly spaced in logits; each counts with the two
+    neighbors on either side, so that chance moves it less. Of equally good ones the one nearest to
+    0.5 is taken; labels without positives say nothing.
+
+    Examples
+    --------
+    >>> Y = np.array([[1], [1], [0], [0]], dtype=bool)
+    >>> round(common_threshold(Y, np.array([[0.4], [0.3], [0.1], [0.1]])), 3)
+    0.182
+    """
+    labels = dense_labels(Y)
+    values = checked_scores(scores, labels.shape)
+    curve = _macro_f_curve(labels, values, expit(_GRID))
+    smooth = np.convolve(np.pad(curve, len(_WINDOW) // 2, mode="edge"), _WINDOW, mode="valid")
+    by_distance = np.argsort(np.abs(_GRID), kind="stable")
+    # Rounded, because sums of equal numbers in another order may differ in the last digit.
+    return float(expit(_GRID[by_distance[smooth[by_distance].round(12).argmax()]]))
+
+
+def _macro_f_curve(
+    labels: BoolArray, scores: FloatArray, limits: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the mean F at each common threshold over the labels that have a positive."""
+    some = labels.any(axis=0)
+    q, steps = np.count_nonzero(some), len(limits) + 1
+    # A score above k of the ascending limits is predicted by the first k of them.
+    above = np.searchsorted(limits, scores[:, some]) + steps * np.arange(q)
+
+    def predicted(cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        counts = np.bincount(cells, minlength=q * steps).reshape(q, steps)
+        return counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+
+    hits, decided = predicted(above[labels[:, some]]), predicted(above.ravel())
+    f = 2 * hits / (labels[:, some].sum(axis=0)[:, None] + decided)
+    return np.asarray(f.sum(axis=0) / max(q, 1))
+
+
+def _own_thresholds(labels: BoolArray, values: FloatArray) -> npt.NDArray[np.float64]:
     step = max(1, BLOCK_ENTRIES // len(labels))
     return np.concatenate(
         [
@@ -176,7 +249,7 @@ def subset_accuracy(Y: LabelMatrix, predictions: BoolArray) -> float:
 
 
 def _checked(Y: LabelMatrix, predictions: BoolArray) -> tuple[BoolArray, BoolArray]:
-    labels, decided = checked_labels(Y), checked_labels(predictions)
+    labels, decided = dense_labels(Y), dense_labels(predictions)
     if labels.shape != decided.shape:
         raise DataError(f"predictions have shape {decided.shape}, the labels {labels.shape}")
     return labels, decided

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
-from tailbatch.metrics.scored import BoolArray, Ranking, Scores, checked_labels, scored
+from tailbatch.metrics.scored import BoolArray, Ranking, Scores, dense_labels, scored
 
 
 def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:
@@ -157,7 +157,7 @@ def scored_labels(Y: LabelMatrix) -> int:
     >>> scored_labels(np.array([[1, 0, 1], [0, 0, 1]], dtype=bool))
     1
     """
-    labels = checked_labels(Y)
+    labels = dense_labels(Y)
     return int(np.count_nonzero(labels.any(axis=0) & ~labels.all(axis=0)))
 
 

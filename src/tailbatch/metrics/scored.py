@@ -6,9 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from tailbatch.data.dataset import LabelMatrix
+from tailbatch.data.labels import LabelMatrix, checked_labels
 from tailbatch.errors import DataError
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -79,7 +78,7 @@ class Scored:
     """
 
     def __init__(self, Y: LabelMatrix, scores: npt.ArrayLike) -> None:
-        self.labels = checked_labels(Y)
+        self.labels = dense_labels(Y)
         self.values = checked_scores(scores, self.labels.shape)
 
     @cached_property
@@ -101,14 +100,10 @@ class Scored:
 Scores: TypeAlias = FloatArray | Scored
 
 
-def checked_labels(Y: LabelMatrix) -> BoolArray:
-    """Return labels as a dense boolean array, or say what is wrong with them."""
-    labels = Y.toarray() if isinstance(Y, sparse.sparray | sparse.spmatrix) else np.asarray(Y)
-    if labels.ndim != 2 or 0 in labels.shape:
-        raise DataError(f"Y must have rows and label columns, got shape {labels.shape}")
-    if labels.dtype != bool and not np.isin(labels, (0, 1)).all():
-        raise DataError("Y must hold 0 and 1 only (or booleans)")
-    return labels.astype(bool, copy=False)
+def dense_labels(Y: LabelMatrix) -> BoolArray:
+    """Return checked labels as a dense boolean array."""
+    labels = checked_labels(Y)
+    return labels if isinstance(labels, np.ndarray) else labels.toarray()
 
 
 def checked_scores(scores: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:

@@ -1,6 +1,6 @@
 """The table of metrics and their facts, and all of them at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
-from tailbatch.metrics import decisions, ranking
+from tailbatch.metrics import calibration, decisions, ranking
 from tailbatch.metrics.scored import BoolArray, FloatArray, Scored
 
 
@@ -142,6 +142,12 @@ METRICS: dict[str, Metric] = {
         ties=_TOGETHER,
         minority=True,
     ),
+    "expected_calibration_error": _by_scores(
+        "Expected calibration error",
+        calibration.expected_calibration_error,
+        higher_is_better=False,
+        ties="equal scores share a bin",
+    ),
     "macro_auc_legacy": _by_scores(
         "Macro-AUC (legacy)",
         ranking.macro_auc_legacy,
@@ -165,6 +171,7 @@ def evaluate(
     *,
     minority: BoolArray | None = None,
     thresholds: npt.ArrayLike = 0.5,
+    only: Collection[str] | None = None,
 ) -> dict[str, float]:
     """Return every metric by name, in the order of `METRICS`, sorting each way only once.
 
@@ -179,6 +186,8 @@ def evaluate(
         left out.
     thresholds
         One for all labels, or one per label; a label is predicted when it scores above it.
+    only
+        Names of the metrics that are wanted; None: all of them.
 
     Examples
     --------
@@ -195,5 +204,5 @@ def evaluate(
             case.labels, given[metric.needs], *([minority] if metric.minority else [])
         )
         for name, metric in METRICS.items()
-        if minority is not None or not metric.minority
+        if (minority is not None or not metric.minority) and (only is None or name in only)
     }

@@ -5,21 +5,26 @@
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
 
 from tailbatch.data import MultiLabelDataset
-from tailbatch.errors import ModelError
-from tailbatch.models.base import ModuleFactory, MultiLabelModel, Step, seeded, wrap
+from tailbatch.errors import ModelError, did_you_mean
+from tailbatch.losses import LossLike
+from tailbatch.losses.make import empty_loss, loss_table, loss_to_check
+from tailbatch.models.base import ModuleFactory, MultiLabelModel, Step, over_samples, seeded
 from tailbatch.models.c2ae import C2AE
 from tailbatch.models.clif import CLIF
 from tailbatch.models.dela import DELA
 from tailbatch.models.mlp import MLP
 from tailbatch.models.mpvae import MPVAE
 from tailbatch.models.paca import PACA
+from tailbatch.models.prior import set_prior_bias
+from tailbatch.models.sparse_linear import SparseLinear, reusing_gradients
+from tailbatch.models.wrapped import wrap
+from tailbatch.registry import Registry
 
 __all__ = [
     "C2AE",
@@ -31,18 +36,52 @@ __all__ = [
     "PACA",
     "ModuleFactory",
     "MultiLabelModel",
+    "SparseLinear",
     "Step",
     "check_hyperparameters",
     "make_model",
+    "over_samples",
+    "register_model",
     "restore_model",
+    "reusing_gradients",
     "seeded",
+    "set_prior_bias",
     "wrap",
 ]
 
-MODELS: dict[str, type[MultiLabelModel]] = {
-    model.name: model for model in (MLP, C2AE, MPVAE, PACA, CLIF, DELA)
-}
-"""Every model by name."""
+MODELS: Registry[type[MultiLabelModel] | ModuleFactory] = Registry(
+    "model", "tailbatch.models", ModelError
+)
+"""Every model by name; those of other packages come from entry points."""
+
+_Kind = TypeVar("_Kind", bound=type[MultiLabelModel])
+
+
+def register_model(kind: _Kind) -> _Kind:
+    """Make a model class of your own known by its ``name``, wherever a model is named.
+
+    A package does the same for all its users with an entry point of the group ``tailbatch.models``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @register_model
+    ... class Shallow(MLP):
+    ...     name = "shallow"
+    >>> train = MultiLabelDataset.from_arrays(np.eye(4), np.eye(4, 2, dtype=bool))
+    >>> make_model("shallow", train, hidden=[]).name
+    'shallow'
+    >>> MODELS.remove("shallow")
+    """
+    if not _is_model_class(kind):
+        raise ModelError(
+            f"a model is a subclass of tailbatch.models.MultiLabelModel, got {kind!r:.80}; a function "
+            "that builds a module needs no registration, pass it as it is"
+        )
+    if kind.name == MultiLabelModel.name:
+        raise ModelError(f"{kind.__name__} has no name of its own: set its class attribute name")
+    MODELS.add(kind.name, kind)
+    return kind
 
 
 def make_model(
@@ -51,7 +90,8 @@ def make_model(
     *,
     seed: int = 0,
     preset: str | None = None,
-    **hyperparameters: object,
+    loss: LossLike | None = None,
+    **hyperparameters: Any,
 ) -> MultiLabelModel:
     """Build a model for training rows; the same seed gives the same weights.
 
@@ -66,6 +106,9 @@ def make_model(
         Of the initial weights; torch's own random state is left as it was.
     preset
         A name in the model's ``presets``, such as ``"reference"``.
+    loss
+        What is trained on: a name such as ``"weighted_bce"``, a table, or a loss of your own, see
+        `tailbatch.losses.make_loss`; None is the model's own, for most binary cross-entropy.
     **hyperparameters
         See the model's class; they win over the preset.
 
@@ -85,47 +128,72 @@ def make_model(
         if _is_model_class(kind):
             settings = {**_preset(kind, preset), **hyperparameters}
             _check_names(kind, settings)
-            return kind.for_dataset(train, **settings)
+            chosen = {} if loss is None else {"loss": loss}
+            return kind.for_dataset(train, **chosen, **settings)
         if preset is not None:
             raise ModelError(f"preset {preset!r} is for named models; a factory has none")
-        return wrap(kind(train.n_features, train.n_labels, **hyperparameters))
+        module = kind(train.n_features, train.n_labels, **hyperparameters)
+        if loss is None and isinstance(module, MultiLabelModel):
+            return module
+        return wrap(module, loss=loss, Y=train.Y)
 
 
-def check_hyperparameters(model: str, hyperparameters: Mapping[str, object]) -> None:
-    """Raise unless a named model can be built with these, a preset among them; nothing is allocated.
+def check_hyperparameters(
+    model: str,
+    hyperparameters: Mapping[str, Any],
+    loss: str | Mapping[str, Any] | None = None,
+) -> None:
+    """Raise unless a named model can be built with these, a preset among them, and takes the loss.
+
+    Nothing is allocated.
 
     Examples
     --------
-    >>> check_hyperparameters("mlp", {"objective": "weighted_bce"})
-    >>> check_hyperparameters("mlp", {"objective": "weighted"})
+    >>> check_hyperparameters("mlp", {"hidden": [8]}, "weighted_bce")
+    >>> check_hyperparameters("c2ae", {}, "weighted_bce")
     Traceback (most recent call last):
     ...
-    tailbatch.errors.ModelError: objective must be one of bce, weighted_bce, asymmetric; got 'weighted'
+    tailbatch.errors.ModelError: c2ae takes no loss, 'weighted_bce' or other: it ranks pairs of labels ...
     """
     kind, settings = _find(model), dict(hyperparameters)
+    if not _is_model_class(kind):
+        _check_call(model, kind, settings)
+        return
     preset = settings.pop("preset", None)
-    if not _is_model_class(kind) or not isinstance(preset, str | None):
+    if not isinstance(preset, str | None):
         raise ModelError(f"a preset is a name, got {preset!r}")
     settings = {**_preset(kind, preset), **settings}
     _check_names(kind, settings)
     try:
         with seeded(0, "model"), torch.device("meta"):
-            kind(1, 1, **settings)
+            built = kind(1, 1, **settings)
+            if loss is not None:
+                built.use_loss(loss_to_check(loss))
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ModelError(f"{model} cannot be built with {settings}: {error}") from None
+
+
+def _check_call(model: str, kind: ModuleFactory, settings: Mapping[str, Any]) -> None:
+    """Raise unless a function that builds modules can be called with these settings."""
+    try:
+        inspect.signature(kind).bind(1, 1, **settings)
+    except TypeError as error:
+        raise ModelError(f"{model} cannot be called with {dict(settings)}: {error}") from None
 
 
 def restore_model(
     model: str | type[MultiLabelModel] | ModuleFactory,
     n_features: int,
     n_labels: int,
-    hyperparameters: Mapping[str, object],
+    hyperparameters: Mapping[str, Any],
     state: Mapping[str, Tensor],
+    loss: Mapping[str, Any] | None = None,
 ) -> MultiLabelModel:
     """Rebuild a trained model from its shape, hyperparameters and state, without the data.
 
     A named model takes the tensors of `state` as they are and allocates none of its own, so
-    hyperparameters that claim a giant model cost nothing and fail on the first shape.
+    hyperparameters that claim a giant model cost nothing and fail on the first shape. `loss` is the table
+    of the loss it was trained with, where that was not its own.
 
     Examples
     --------
@@ -143,6 +211,9 @@ def restore_model(
         else:
             with seeded(0, "model"):
                 built = wrap(kind(n_features, n_labels, **hyperparameters))
+        if loss is not None:
+            name, options = loss_table(loss)
+            built.use_loss(empty_loss(name, n_labels, options))
         built.load_state_dict(state, assign=_is_model_class(kind))
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ModelError(f"the stored model cannot be rebuilt: {error}") from None
@@ -152,11 +223,7 @@ def restore_model(
 def _find(
     model: str | type[MultiLabelModel] | ModuleFactory,
 ) -> type[MultiLabelModel] | ModuleFactory:
-    if not isinstance(model, str):
-        return model
-    if model not in MODELS:
-        raise ModelError(f"unknown model {model!r}{_nearest(model, MODELS)}")
-    return MODELS[model]
+    return MODELS[model] if isinstance(model, str) else model
 
 
 def _is_model_class(kind: object) -> TypeGuard[type[MultiLabelModel]]:
@@ -167,18 +234,25 @@ def _preset(kind: type[MultiLabelModel], preset: str | None) -> Mapping[str, obj
     if preset is None:
         return {}
     if preset not in kind.presets:
-        raise ModelError(f"{kind.name} has no preset {preset!r}{_nearest(preset, kind.presets)}")
+        raise ModelError(
+            f"{kind.name} has no preset {preset!r}{did_you_mean(preset, kind.presets)}"
+        )
     return kind.presets[preset]
 
 
 def _check_names(kind: type[MultiLabelModel], hyperparameters: Mapping[str, object]) -> None:
     known = list(inspect.signature(kind).parameters)[2:]
     for name in hyperparameters:
+        if name == "objective" and name not in known:
+            raise ModelError(
+                f"{kind.name} has no hyperparameter 'objective': what it is trained on is a setting "
+                "of its own, loss='weighted_bce'"
+            )
         if name not in known:
-            raise ModelError(f"{kind.name} has no hyperparameter {name!r}{_nearest(name, known)}")
+            raise ModelError(
+                f"{kind.name} has no hyperparameter {name!r}{did_you_mean(name, known)}"
+            )
 
 
-def _nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    guess = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{guess} There are: {', '.join(known)}"
+for _kind in (MLP, C2AE, MPVAE, PACA, CLIF, DELA):
+    register_model(_kind)

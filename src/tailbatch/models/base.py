@@ -5,19 +5,18 @@ whose ``step`` gives the objective of one batch. It never chooses batches and ne
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
-from tailbatch.models.blocks import label_bce
+from tailbatch.losses import Loss, LossLike, make_loss
+from tailbatch.models.sparse_linear import csr_rows
 from tailbatch.seeds import integer_seed
 
 ModuleFactory = Callable[..., nn.Module]
@@ -107,6 +106,18 @@ class Step:
     terms: Mapping[str, Tensor]
 
 
+def over_samples(samples: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of the samples' objectives (b,), or their sum with importance weights (b,).
+
+    Examples
+    --------
+    >>> samples = torch.tensor([1.0, 3.0])
+    >>> over_samples(samples, None), over_samples(samples, torch.tensor([0.5, 0.25]))
+    (tensor(2.), tensor(1.2500))
+    """
+    return samples.mean() if weights is None else (samples * weights.to(samples)).sum()
+
+
 class MultiLabelModel(nn.Module, ABC):
     """A network with an objective and label scores.
 
@@ -134,6 +145,12 @@ class MultiLabelModel(nn.Module, ABC):
     name: ClassVar[str] = "model"
     presets: ClassVar[Presets] = {"reference": {}}
     """Named hyperparameters; ``reference`` imitates the code published with the paper."""
+    without_loss: ClassVar[str] = "its objective is its own"
+    """Why a model without a `loss` takes none."""
+    loss: Loss | None
+    """The loss over logits and labels in the objective; None where the model has no such term."""
+    takes_sparse: bool = False
+    """Whether x may also be a sparse CSR tensor, as sparse data then gives it in training."""
 
     def __init__(
         self, n_features: int | None, n_labels: int | None, **hyperparameters: object
@@ -142,19 +159,42 @@ class MultiLabelModel(nn.Module, ABC):
         self.n_features = n_features
         self.n_labels = n_labels
         self.hyperparameters = hyperparameters
+        self.loss = None
 
     @classmethod
-    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
+    def for_dataset(
+        cls, train: MultiLabelDataset, *, loss: LossLike | None = None, **hyperparameters: Any
+    ) -> Self:
         """Build a model for training rows; only these rows are ever looked at."""
-        return cls(train.n_features, train.n_labels, **hyperparameters)
+        model = cls(train.n_features, train.n_labels, **hyperparameters)
+        if loss is not None:
+            model.use_loss(make_loss(loss, train.Y))
+        return model
+
+    def use_loss(self, loss: Loss) -> None:
+        """Train with another loss in place of the binary cross-entropy, where the model has one."""
+        if self.loss is None:
+            raise ModelError(
+                f"{self.name} takes no loss, {loss.name!r} or other: {self.without_loss}"
+            )
+        self.loss = loss
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (b, q) for features (b, d); free of noise in eval mode."""
 
     @abstractmethod
-    def step(self, x: Tensor, y: Tensor) -> Step:
-        """Return the objective of a batch: x (b, d) floats, y (b, q) zeros and ones as floats."""
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
+        """Return the objective of a batch.
+
+        Parameters
+        ----------
+        x, y
+            (b, d) floats; (b, q) zeros and ones as floats.
+        weights
+            (b,) importance weights of corrected selection, which sum to about 1: the samples' shares
+            of the objective are summed with them instead of averaged (`over_samples`). None averages.
+        """
 
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
@@ -165,7 +205,7 @@ class MultiLabelModel(nn.Module, ABC):
                 f"got {tuple(x.shape)}"
             )
         with _evaluating(self):
-            return torch.cat([self(part).sigmoid() for part in torch.split(x, _PREDICT_ROWS)])
+            return torch.cat([self(part).sigmoid() for part in _row_chunks(x)])
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
         """Return the optimizer's parameter groups; a model may set rates or exclude decay."""
@@ -174,6 +214,14 @@ class MultiLabelModel(nn.Module, ABC):
     def _parameters_except(self, special: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         excluded = {id(parameter) for parameter in special}
         return [parameter for parameter in self.parameters() if id(parameter) not in excluded]
+
+
+def _row_chunks(x: Tensor) -> Sequence[Tensor]:
+    if x.layout != torch.sparse_csr:
+        return torch.split(x, _PREDICT_ROWS)
+    if len(x) <= _PREDICT_ROWS:
+        return [x]
+    return [csr_rows(x, i, i + _PREDICT_ROWS) for i in range(0, len(x), _PREDICT_ROWS)]
 
 
 @contextmanager
@@ -187,79 +235,3 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
         model.train(modes[0][1])
         for module, mode in modes:
             module.training = mode
-
-
-class WrappedModel(MultiLabelModel):
-    """Any module from features to logits, trained with binary cross-entropy; see `wrap`."""
-
-    name = "wrapped"
-    positive_weights: Tensor | None
-
-    def __init__(self, module: nn.Module, positive_weights: Tensor | None = None) -> None:
-        super().__init__(None, None)
-        self.module = module
-        # Not a part of the trained state: it is needed for training only, by whoever gave it.
-        self.register_buffer("positive_weights", positive_weights, persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the module's logits."""
-        logits: Tensor = self.module(x)
-        return logits
-
-    def step(self, x: Tensor, y: Tensor) -> Step:
-        """Return the mean binary cross-entropy over samples and labels, weighted if so asked."""
-        logits = self(x)
-        if logits.shape != y.shape:
-            raise ModelError(
-                f"the wrapped module returned logits of shape {tuple(logits.shape)} for labels of "
-                f"shape {tuple(y.shape)}; it must map (b, d) features to (b, q) logits"
-            )
-        weights = self.positive_weights
-        if weights is not None and len(weights) != y.shape[1]:
-            raise ModelError(
-                f"positive_weights must have one weight for each of {y.shape[1]} labels, "
-                f"got {len(weights)}"
-            )
-        samples = label_bce(logits, y, weights).mean(1)
-        objective = samples.mean()
-        return Step(objective, logits.detach(), samples.detach(), {"bce": objective.detach()})
-
-
-def wrap(module: nn.Module, *, positive_weights: ArrayLike | None = None) -> MultiLabelModel:
-    """Return a module from features (b, d) to logits (b, q) as a `MultiLabelModel`.
-
-    A module that already is one is returned as it is.
-
-    Parameters
-    ----------
-    module
-        Trained with binary cross-entropy.
-    positive_weights
-        (q,) how much the positives of each label weigh in it, above 0; all 1 where None. Those of
-        `tailbatch.imbalance.positive_weights` are made from the labels of the training rows.
-
-    Examples
-    --------
-    >>> model = wrap(nn.Linear(2, 3), positive_weights=[1, 2, 4])
-    >>> model.predict_proba(torch.zeros(5, 2)).shape
-    torch.Size([5, 3])
-    """
-    if isinstance(module, MultiLabelModel):
-        if positive_weights is not None:
-            raise ModelError(
-                f"positive_weights is for a plain module; {type(module).__name__} has an objective "
-                "of its own"
-            )
-        return module
-    return WrappedModel(module, _checked_weights(positive_weights))
-
-
-def _checked_weights(weights: ArrayLike | None) -> Tensor | None:
-    if weights is None:
-        return None
-    values = np.asarray(weights, dtype=np.float32)
-    if values.ndim != 1 or not (np.isfinite(values) & (values > 0)).all():
-        raise ModelError(
-            f"positive_weights must be finite numbers above 0, one a label, got {weights!r:.80}"
-        )
-    return torch.from_numpy(values)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
+from tailbatch.models.sparse_linear import SparseLinear
 
 # Tensors of at most this many values stay in the allocator's pool; larger ones are fetched from the
 # system page by page each time, which costs as much as the arithmetic on them.
@@ -24,6 +25,7 @@ def mlp_block(
     dropout: float = 0.0,
     norm: bool = False,
     last_act: bool = True,
+    sparse_input: bool = False,
 ) -> nn.Sequential:
     """Return a chain of linear layers, each with BatchNorm, leaky ReLU and Dropout after it.
 
@@ -41,6 +43,8 @@ def mlp_block(
         Whether to normalize before the activation.
     last_act
         False leaves the last layer bare: no norm, activation or dropout.
+    sparse_input
+        Whether the first layer also takes sparse rows, see `SparseLinear`.
 
     Examples
     --------
@@ -49,7 +53,8 @@ def mlp_block(
     """
     layers: list[nn.Module] = []
     for index, (width_in, width_out) in enumerate(pairwise(sizes)):
-        layers.append(kaiming_linear(width_in, width_out, slope=slope))
+        is_sparse = sparse_input and index == 0
+        layers.append(kaiming_linear(width_in, width_out, slope=slope, sparse_input=is_sparse))
         if index == len(sizes) - 2 and not last_act:
             break
         if norm:
@@ -62,7 +67,9 @@ def mlp_block(
     return nn.Sequential(*layers)
 
 
-def kaiming_linear(width_in: int, width_out: int, *, slope: float = 0.0) -> nn.Linear:
+def kaiming_linear(
+    width_in: int, width_out: int, *, slope: float = 0.0, sparse_input: bool = False
+) -> nn.Linear:
     """Return a linear layer initialized as in `mlp_block`.
 
     Examples
@@ -73,7 +80,7 @@ def kaiming_linear(width_in: int, width_out: int, *, slope: float = 0.0) -> nn.L
     linear = nn.Linear(width_in, width_out)
     nn.init.kaiming_uniform_(linear.weight, a=slope, nonlinearity="leaky_relu")
     nn.init.uniform_(linear.bias, 0.0, 0.1)
-    return linear
+    return SparseLinear.of(linear) if sparse_input else linear
 
 
 class GaussianHead(nn.Module):

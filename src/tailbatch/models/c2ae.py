@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from tailbatch.errors import ModelError
 from tailbatch.models.base import MultiLabelModel, Step
 from tailbatch.models.blocks import check_choice, check_sizes
 
@@ -44,6 +45,9 @@ class C2AE(MultiLabelModel):
     """
 
     name = "c2ae"
+    without_loss = (
+        "it ranks pairs of labels by their codes, and there is no loss of single labels to replace"
+    )
 
     def __init__(
         self,
@@ -87,8 +91,14 @@ class C2AE(MultiLabelModel):
         logits: Tensor = self.decoder(self._code(self.feature_encoder, x))
         return logits
 
-    def step(self, x: Tensor, y: Tensor) -> Step:
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
         """Return the embedding loss plus the ranking loss of the decoded label code."""
+        if weights is not None:
+            raise ModelError(
+                "c2ae cannot be trained with corrected selection: the orthogonality of its codes is a "
+                "term of the batch as a whole, and no sample's weight corrects it; select without "
+                "correction, or take another model"
+            )
         code_x = self._code(self.feature_encoder, x)
         code_y = self._code(self.label_encoder, y)
         distance = (code_x - code_y).square().sum(1)

@@ -6,7 +6,7 @@ Multi-Label Classification*, IEEE TPAMI 2022; layers and graph as in the authors
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from tailbatch.data import LabelMatrix, MultiLabelDataset
 from tailbatch.errors import ModelError
-from tailbatch.models.base import MultiLabelModel, Presets, Step
+from tailbatch.losses import BCE, Loss
+from tailbatch.models.base import MultiLabelModel, Presets, Step, over_samples
 from tailbatch.models.blocks import (
     LabelwiseLinear,
     by_rows,
     check_choice,
     check_dropout,
     check_sizes,
-    label_bce,
     mlp_block,
 )
 
@@ -70,6 +70,7 @@ class CLIF(MultiLabelModel):
             "graph_weight": 1e-3,
         }
     }
+    loss: Loss
     graph: Tensor
     nodes: Tensor
 
@@ -120,13 +121,14 @@ class CLIF(MultiLabelModel):
         nn.init.zeros_(self.gate.bias)
         self.fusion = mlp_block([hidden, hidden], slope=_LEAK)
         self.classifier = LabelwiseLinear(n_labels, hidden)
+        self.loss = BCE(n_labels)
         self._cached_gate: Tensor | None = None
         # torch leaves the method untyped.
         register = cast(Callable[[object], object], self.register_load_state_dict_post_hook)
         register(_drop_cache)
 
     @classmethod
-    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
+    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: Any) -> Self:
         """Build a model whose label graph comes from the training rows."""
         model = super().for_dataset(train, **hyperparameters)
         if model.hyperparameters["graph"] == "cooccurrence":
@@ -143,15 +145,15 @@ class CLIF(MultiLabelModel):
             self._cached_gate = gate = self.label_gate(self.embed_labels())
         return self._classify(x, gate)
 
-    def step(self, x: Tensor, y: Tensor) -> Step:
-        """Return mean binary cross-entropy plus the weighted misfit of embeddings and graph."""
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
+        """Return the loss, a mean over labels, plus the weighted misfit of embeddings and graph."""
         self.drop_cache()
         embedding = self.embed_labels()
         logits = self._classify(x, self.label_gate(embedding))
-        samples = label_bce(logits, y).mean(1)
-        bce, misfit = samples.mean(), graph_misfit(embedding, self.graph)
-        objective = bce + self.graph_weight * misfit
-        terms = {"bce": bce.detach(), "graph": misfit.detach()}
+        samples = self.loss.rows(logits, y, "mean")
+        loss, misfit = over_samples(samples, weights), graph_misfit(embedding, self.graph)
+        objective = loss + self.graph_weight * misfit
+        terms = {self.loss.name: loss.detach(), "graph": misfit.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)
 
     def embed_labels(self) -> Tensor:

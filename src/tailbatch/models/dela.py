@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
-from tailbatch.models.base import MultiLabelModel, Presets, Step
+from tailbatch.losses import BCE, Loss
+from tailbatch.models.base import MultiLabelModel, Presets, Step, over_samples
 from tailbatch.models.blocks import (
     GaussianHead,
     LabelwiseLinear,
@@ -20,7 +21,6 @@ from tailbatch.models.blocks import (
     check_dropout,
     check_sizes,
     kaiming_linear,
-    label_bce,
     mlp_block,
 )
 
@@ -55,6 +55,7 @@ class DELA(MultiLabelModel):
     """
 
     name = "dela"
+    loss: Loss
     presets: ClassVar[Presets] = {
         "reference": {"off_noise": None, "decoder_dropout": 0.2, "lr_ratio": 1.0}
     }
@@ -104,14 +105,15 @@ class DELA(MultiLabelModel):
             mlp_block([256, 512], dropout=decoder_dropout),
         )
         self.classifier = LabelwiseLinear(n_labels, 512)
+        self.loss = BCE(n_labels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (b, q) without noise: all labels share one decoded row."""
         mean, _ = self.head(self.encoder(x))
         return self.clean_logits(x, mean)
 
-    def step(self, x: Tensor, y: Tensor) -> Step:
-        """Return cross-entropy summed over labels plus the weighted divergence."""
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
+        """Return the loss summed over labels plus the weighted divergence."""
         mean, logvar = self.head(self.encoder(x))
         gates = self.gates()
         if self.training:
@@ -119,15 +121,15 @@ class DELA(MultiLabelModel):
             logits = self.noisy_logits(x, mean, noise, gates)
         else:
             logits = self.clean_logits(x, mean)
-        bce = label_bce(logits, y).sum(1)
+        loss = self.loss.rows(logits, y)
         kl = gated_kl(mean, logvar, gates)
-        samples = bce + self.kl_weight * kl
+        samples = loss + self.kl_weight * kl
         terms = {
-            "bce": bce.detach().mean(),
+            self.loss.name: loss.detach().mean(),
             "kl": kl.detach().mean(),
             "open_gates": (gates.detach() > 0.5).float().mean(),
         }
-        return Step(samples.mean(), logits.detach(), samples.detach(), terms)
+        return Step(over_samples(samples, weights), logits.detach(), samples.detach(), terms)
 
     def gates(self) -> Tensor:
         """Return the gates (q, D): 1 or `off_noise` in value, relaxed in gradient.

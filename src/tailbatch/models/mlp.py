@@ -1,26 +1,17 @@
-"""The baseline everybody expects: a multi-layer perceptron with one output per label.
-
-Reweighting the loss is what one would try instead of selecting batches, so the objective can be
-plain, weighted by label frequency, or asymmetric.
-"""
+"""The baseline everybody expects: a multi-layer perceptron with one output per label."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from tailbatch.data import MultiLabelDataset
-from tailbatch.imbalance import positive_weights
-from tailbatch.models.base import MultiLabelModel, Step
-from tailbatch.models.blocks import (
-    check_choice,
-    check_dropout,
-    check_sizes,
-    label_bce,
-    mlp_block,
-)
+from tailbatch.losses import BCE, Loss
+from tailbatch.models.base import MultiLabelModel, Step, over_samples
+from tailbatch.models.blocks import check_choice, check_dropout, check_sizes, mlp_block
+from tailbatch.models.prior import set_prior_bias
+from tailbatch.models.sparse_linear import SparseLinear
 
 
 class MLP(MultiLabelModel):
@@ -34,20 +25,23 @@ class MLP(MultiLabelModel):
         Width of each hidden layer; empty gives a linear model.
     dropout
         After each hidden layer.
-    objective
-        ``"bce"``; ``"weighted_bce"``, where a label's positives weigh
-        `tailbatch.imbalance.positive_weights` of the training rows; or ``"asymmetric"``, see
-        `asymmetric_loss`.
+    reduction
+        ``"sum"`` of the loss over the labels, or their ``"mean"``, with which L2 weighs q times as much
+        against each label.
+    prior_bias
+        Whether the output biases start at the labels' frequencies in the training rows
+        (`tailbatch.models.set_prior_bias`).
 
     Examples
     --------
-    >>> model = MLP(4, 2, objective="asymmetric")
+    >>> model = MLP(4, 2, hidden=[16])
     >>> model.step(torch.rand(3, 4), torch.zeros(3, 2)).objective.shape
     torch.Size([])
     """
 
     name = "mlp"
-    positive_weight: Tensor
+    takes_sparse = True
+    loss: Loss
 
     def __init__(
         self,
@@ -56,24 +50,32 @@ class MLP(MultiLabelModel):
         *,
         hidden: Sequence[int] = (512,),
         dropout: float = 0.2,
-        objective: str = "bce",
+        reduction: str = "sum",
+        prior_bias: bool = True,
     ) -> None:
         check_sizes(**{f"hidden[{index}]": size for index, size in enumerate(hidden)})
         check_dropout(dropout=dropout)
-        check_choice("objective", objective, ("bce", "weighted_bce", "asymmetric"))
+        check_choice("reduction", reduction, ("sum", "mean"))
         super().__init__(
-            n_features, n_labels, hidden=tuple(hidden), dropout=dropout, objective=objective
+            n_features,
+            n_labels,
+            hidden=tuple(hidden),
+            dropout=dropout,
+            reduction=reduction,
+            prior_bias=prior_bias,
         )
-        self.objective = objective
-        self.body = mlp_block([n_features, *hidden], dropout=dropout)
-        self.classifier = torch.nn.Linear([n_features, *hidden][-1], n_labels)
-        self.register_buffer("positive_weight", torch.ones(n_labels))
+        self.reduction, self.prior_bias = reduction, prior_bias
+        self.body = mlp_block([n_features, *hidden], dropout=dropout, sparse_input=True)
+        linear = torch.nn.Linear if hidden else SparseLinear
+        self.classifier = linear([n_features, *hidden][-1], n_labels)
+        self.loss = BCE(n_labels)
 
     @classmethod
-    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
-        """Build a model whose positive weights come from the training rows."""
+    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: Any) -> Self:
+        """Build a model whose output biases start at the labels' frequencies, unless told not to."""
         model = super().for_dataset(train, **hyperparameters)
-        model.positive_weight.copy_(torch.from_numpy(positive_weights(train.Y)))
+        if model.prior_bias:
+            set_prior_bias(model.classifier, train.Y, model.loss.positive_weights)
         return model
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,50 +83,10 @@ class MLP(MultiLabelModel):
         logits: Tensor = self.classifier(self.body(x))
         return logits
 
-    def step(self, x: Tensor, y: Tensor) -> Step:
-        """Return the chosen loss, averaged over labels and samples."""
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
+        """Return the loss: sum over labels, mean over samples, unless the reduction is ``"mean"``."""
         logits = self(x)
-        samples = self._loss(logits, y).mean(1)
-        objective = samples.mean()
-        terms = {self.objective: objective.detach()}
+        samples = self.loss.rows(logits, y, self.reduction)
+        objective = over_samples(samples, weights)
+        terms = {self.loss.name: objective.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)
-
-    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        if self.objective == "asymmetric":
-            return asymmetric_loss(logits, y)
-        weight = self.positive_weight if self.objective == "weighted_bce" else None
-        return label_bce(logits, y, weight)
-
-
-def asymmetric_loss(
-    logits: Tensor,
-    y: Tensor,
-    *,
-    gamma_negative: float = 4.0,
-    gamma_positive: float = 0.0,
-    margin: float = 0.05,
-) -> Tensor:
-    """Return the asymmetric loss per sample and label.
-
-    With p the probability and p_m = max(p - margin, 0): positives cost (1 - p)^gamma_positive
-    (-log p), negatives p_m^gamma_negative (-log(1 - p_m)), so easy negatives cost nothing.
-
-    Parameters
-    ----------
-    logits, y
-        (b, q); y zeros and ones as floats.
-    gamma_negative, gamma_positive
-        How strongly easy negatives and positives are played down; 0 or at least 1.
-    margin
-        Negatives below this probability are ignored.
-
-    Examples
-    --------
-    >>> asymmetric_loss(torch.tensor([[-100.0, -100.0]]), torch.tensor([[1.0, 0.0]]))
-    tensor([[100., 0.]])
-    """
-    # Logarithms come from logits, and 1 - p_m is at least the margin: nothing overflows.
-    positive = -F.logsigmoid(logits) * torch.sigmoid(-logits) ** gamma_positive
-    shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
-    negative = -torch.log1p(-shifted) * shifted**gamma_negative
-    return y * positive + (1 - y) * negative

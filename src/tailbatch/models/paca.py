@@ -5,7 +5,7 @@ Classification*, AAAI 2022.
 """
 
 import math
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from scipy.sparse import issparse
 from torch import Tensor, nn
 
 from tailbatch.data import Features, MultiLabelDataset
-from tailbatch.models.base import MultiLabelModel, Presets, Step
+from tailbatch.losses import BCE, Loss
+from tailbatch.models.base import MultiLabelModel, Presets, Step, over_samples
 from tailbatch.models.blocks import (
     GaussianHead,
     check_choice,
@@ -42,7 +43,7 @@ class PACA(MultiLabelModel):
     dropout, decoder_dropout
         In the two encoders; in the instance map and the two decoders.
     regularization_weight, classification_weight
-        Weights gamma of the label autoencoder with its alignment, and alpha of the cross-entropy.
+        Weights gamma of the label autoencoder with its alignment, and alpha of the classifier's loss.
     binary_features
         Reconstruct features by cross-entropy rather than squared error; `for_dataset` looks at the
         training rows unless told.
@@ -56,6 +57,7 @@ class PACA(MultiLabelModel):
     """
 
     name = "paca"
+    loss: Loss
     presets: ClassVar[Presets] = {
         "reference": {"latent": "half", "legacy_ratio": True, "decoder_dropout": 0.2}
     }
@@ -104,9 +106,10 @@ class PACA(MultiLabelModel):
         )
         self.positive = LabelFlow(n_labels, latent, legacy_ratio=legacy_ratio)
         self.negative = LabelFlow(n_labels, latent, legacy_ratio=legacy_ratio)
+        self.loss = BCE(n_labels)
 
     @classmethod
-    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: object) -> Self:
+    def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: Any) -> Self:
         """Build a model that reconstructs features as the training rows suggest."""
         if "binary_features" not in hyperparameters:
             hyperparameters["binary_features"] = _is_binary(train.X)
@@ -117,7 +120,7 @@ class PACA(MultiLabelModel):
         mean, _ = self.feature_head(self.feature_encoder(x))
         return self._logits(self.instance_map(torch.cat([x, mean], 1)))
 
-    def step(self, x: Tensor, y: Tensor) -> Step:
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
         """Return reconstruction, label regularization and classification, weighted."""
         feature_code = self.feature_head(self.feature_encoder(x))
         label_code = self.label_head(self.label_encoder(y))
@@ -127,15 +130,19 @@ class PACA(MultiLabelModel):
         reconstruction = self._reconstruction(self.feature_decoder(z), x)
         kl = gaussian_kl(*feature_code, *label_code, floor=1e-8)
         regularization = kl + label_bce(labels, y).sum(1)
-        bce = label_bce(logits, y).sum(1)
+        loss = self.loss.rows(logits, y)
         samples = (
             reconstruction
             + self.regularization_weight * regularization
-            + self.classification_weight * bce
+            + self.classification_weight * loss
         )
-        parts = {"reconstruction": reconstruction, "regularization": regularization, "bce": bce}
+        parts = {
+            "reconstruction": reconstruction,
+            "regularization": regularization,
+            self.loss.name: loss,
+        }
         terms = {name: part.detach().mean() for name, part in parts.items()}
-        return Step(samples.mean(), logits.detach(), samples.detach(), terms)
+        return Step(over_samples(samples, weights), logits.detach(), samples.detach(), terms)
 
     def _logits(self, z: Tensor) -> Tensor:
         logits: Tensor = self.positive(z) - self.negative(z)

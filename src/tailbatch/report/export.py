@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tailbatch.analysis.keys import Key
 from tailbatch.errors import printable
 from tailbatch.files import replacing
 
@@ -83,9 +84,9 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def _no_formula(value: object) -> object:
-    if not isinstance(value, str):
+    if not isinstance(value, str | Key):
         return value
-    text = printable(value)
+    text = printable(str(value))
     return f"'{text}" if text.lstrip()[:1] in {"=", "+", "-", "@"} else text
 
 

@@ -1,31 +1,39 @@
 """The report: one self-contained HTML page, and its tables and figures as files beside it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tailbatch import __version__
+from tailbatch.analysis import analyze
+from tailbatch.analysis.keys import Arm
 from tailbatch.errors import ResultError
-from tailbatch.files import replacing
-from tailbatch.report.analysis import Analysis, analyze
-from tailbatch.report.archive import open_records
-from tailbatch.report.evidence import read_store
-from tailbatch.report.export import write_text
-from tailbatch.report.folder import write_files
-from tailbatch.report.reproduce import named_files, study_files
-from tailbatch.report.sections import sections
-from tailbatch.report.style import PALETTE
+from tailbatch.report.export import csv_text, write_table, write_text
+from tailbatch.report.figures import save
+from tailbatch.report.reproduce import study_files
+from tailbatch.report.section import Section, Story
+from tailbatch.report.sections import SECTIONS
+from tailbatch.report.style import PALETTE, shown_arms
+from tailbatch.results import RecordSource
+from tailbatch.results.archive import open_records
+from tailbatch.results.frames import read_store
 
 
 def write_report(
-    store: Path, out: Path, *, title: str | None = None, study: str | None = None
-) -> None:
-    """Write a store's report to `out`, and its tables and figures into a folder beside it.
+    store: Path | RecordSource,
+    out: Path,
+    *,
+    title: str | None = None,
+    study: str | None = None,
+) -> tuple[Section, ...]:
+    """Write a store's report to `out`, its tables and figures beside it, and return its sections.
 
     The folder is called like the page, with ``-files`` at the end: ``report.html`` has
     ``report-files``. The same store gives the same bytes.
@@ -33,7 +41,7 @@ def write_report(
     Parameters
     ----------
     store
-        The folder of a `ResultStore`, or a file that `write_archive` wrote.
+        The folder of a `ResultStore`, a file that `write_archive` wrote, or either of them opened.
     out
         The page.
     title
@@ -50,43 +58,60 @@ def write_report(
     ...     spec = RunSpec(dataset="debtags", dataset_digest="ab12", strategy=strategy)
     ...     ResultStore(folder).add(RunRecord(spec=spec, validation={}, test={"macro_f": value},
     ...                                       history=(), best_epoch=1, warm_up_digest="c"))
-    >>> write_report(folder, folder / "report.html")
+    >>> sections = write_report(folder, folder / "report.html")
+    >>> sections[0].brief.sentences
+    ('adaptive beats random on 1 of 1 comparisons; Macro-F +20.0% (no interval)',)
     >>> "adaptive beats random on 1 of 1 comparisons" in (folder / "report.html").read_text()
     True
     """
     records = open_records(store)
     evidence = read_store(records, study=study)
     if evidence.runs.empty and evidence.absent.empty and evidence.datasets.empty:
-        raise ResultError(f"the store {store} has no runs to report on: run a study first")
+        raise ResultError(f"the store {records.path} has no runs to report on: run a study first")
     out = Path(out)
     beside = out.with_name(f"{out.stem}-files")
-    analysis = analyze(evidence)
     plans = [plan for plan in records.studies() if study in (None, plan.name)]
     plan = plans[0] if len(plans) == 1 else None
     studies = study_files(evidence.specs, records.datasets(), plan.name if plan else "runs")
-    write_files(analysis, beside)
+    story = Story(analyze(evidence), beside.name, studies)
+    sections = sections_of(story)
+    write_files(sections, beside)
     for name, text in studies.items():
         write_text(text, beside / name)
     heading = title or (plan.title or plan.name if plan else "Batch selection compared")
-    page = render(analysis, title=heading, files=beside.name, studies=studies)
-    with replacing(out) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(render(story, sections, title=heading), out)
+    return sections
 
 
-def render(analysis: Analysis, *, title: str, files: str, studies: Mapping[str, str]) -> str:
-    """Return the page as text.
+def sections_of(story: Story) -> tuple[Section, ...]:
+    """Return every section, those without data too."""
+    return tuple(make(story) for make in SECTIONS)
 
-    Parameters
-    ----------
-    analysis
-        What it says.
-    title
-        Its heading.
-    files
-        Name of the folder beside the page.
-    studies
-        The study files in it, which do the runs again.
-    """
+
+def write_files(sections: Sequence[Section], folder: Path) -> None:
+    """Write the tables and figures of sections into a folder; what there is no data for is left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kept in (kept for section in sections for kept in section.tables if len(kept.table)):
+        if kept.caption:
+            write_table(
+                kept.table,
+                folder,
+                kept.name,
+                caption=kept.caption,
+                reading=kept.reading,
+                bold=kept.bold,
+            )
+        else:
+            write_text(csv_text(kept.table), folder / f"{kept.name}.csv")
+    for name, draw in (item for section in sections for item in section.figures.items()):
+        figure = draw()
+        save(figure, folder / f"{name}.svg")
+        figure.set_layout_engine("none")  # laid out once is enough, and is half of the time
+        save(figure, folder / f"{name}.png")
+
+
+def render(story: Story, sections: Sequence[Section], *, title: str) -> str:
+    """Return the page as text: the sections that have something to show."""
     environment = Environment(
         loader=PackageLoader("tailbatch.report", "."),
         autoescape=True,
@@ -95,18 +120,42 @@ def render(analysis: Analysis, *, title: str, files: str, studies: Mapping[str, 
     )
     # The order of strategies and columns is ours, not the alphabet's.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
+    runs = story.analysis.evidence.runs
     return environment.get_template("page.html.j2").render(
         title=title,
-        files=files,
-        studies=list(studies),
-        data_files=sorted({name for text in studies.values() for name in named_files(text)}),
+        subtitle=_subtitle(runs),
+        sections=[section for section in sections if section.blocks],
+        data=_data(story, sections),
+        count=f"{len(runs):,}",
         version=__version__,
-        fingerprint=fingerprint(analysis.evidence.runs),
+        fingerprint=fingerprint(runs),
         palette=PALETTE,
         css=_asset("page.css"),
         js=_asset("page.js"),
-        **sections(analysis),
     )
+
+
+def _data(story: Story, sections: Sequence[Section]) -> dict[str, Any]:
+    """Return what the page's script draws: how arms look, and the data of all sections."""
+    shown = set(shown_arms(story.looks))
+    looks = {str(arm): {**asdict(look), "shown": arm in shown} for arm, look in story.looks.items()}
+    data: dict[str, Any] = {"baseline": str(story.analysis.baseline or ""), "looks": looks}
+    for section in sections:
+        for name, values in section.data.items():
+            # Several sections may have charts over names.
+            data[name] = data[name] | values if isinstance(data.get(name), Mapping) else values
+    return data
+
+
+def _subtitle(runs: pd.DataFrame) -> str:
+    if runs.empty:
+        return "No run has finished."
+    arms = sorted(arm for arm in map(Arm, runs["strategy"].unique()) if arm.draws_batches)
+    if not arms:
+        return "Models without batches: no strategies to compare."
+    strategies = ", ".join(arm.strategy for arm in arms)
+    epochs = " or ".join(str(value) for value in sorted(runs["plan_epochs"].unique()))
+    return f"Comparing {strategies}: {epochs} epochs, test results at the best validation epoch."
 
 
 def _asset(name: str) -> Markup:

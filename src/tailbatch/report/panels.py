@@ -8,8 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tailbatch.analysis.curves import Panel
+from tailbatch.analysis.keys import Arm
 from tailbatch.metrics import METRICS
-from tailbatch.report.curves import Panel
 from tailbatch.report.figures import plain_text
 from tailbatch.report.style import GROUP_NAMES, GROUPS, PALETTE, Look, shown_arms
 
@@ -17,8 +18,8 @@ _AXES = {"number": "epoch", "steps": "batch", "seconds": "second"}
 _MOST = 4  # datasets side by side, as in the paper
 
 
-def gains_figure(overall: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
-    """Draw each arm's change in percent and its interval, by metric, from `tables.overall`."""
+def gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
+    """Draw each arm's change in percent and its interval, by metric, from `comparisons.overall`."""
     metrics, arms = overall["metric"].unique(), overall["arm"].unique()
     figure = Figure(figsize=(7, 0.9 + 0.5 * len(metrics)), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -33,7 +34,7 @@ def gains_figure(overall: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
             label=plain_text(str(arm)),
             linestyle="none",
             capsize=3,
-            **_style(looks[str(arm)], line=False),
+            **_style(looks[arm], line=False),
         )
     axes.axvline(0, color="0.4", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(metrics)), [METRICS[name].title for name in metrics])
@@ -45,7 +46,7 @@ def gains_figure(overall: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
 
 
 def curves_figure(
-    curves: pd.DataFrame, looks: Mapping[str, Look], measure: str, title: str, *axes_of: str
+    curves: pd.DataFrame, looks: Mapping[Arm, Look], measure: str, title: str, *axes_of: str
 ) -> Figure:
     """Draw a measure of one model by epoch, batch or second, one column a dataset (Figures 3 and 4).
 
@@ -71,17 +72,17 @@ def curves_figure(
             for arm, line in _arms(lines, looks):
                 known = line.dropna(subset=measure)
                 every = max(1, len(known) // 6)
-                style = _style(looks[arm]) | {"markevery": every, "label": plain_text(arm)}
+                style = _style(looks[arm]) | {"markevery": every, "label": plain_text(str(arm))}
                 axes.plot(known[axis], known[measure], linewidth=1.4, **style)
             axes.set_xlabel(_AXES[axis])
             _tidy(axes)
-        grid[0][column].set_title(plain_text(data), fontsize=9)
+        grid[0][column].set_title(plain_text(str(data)), fontsize=9)
     grid[0][0].legend(frameon=False, fontsize=7)
     figure.supylabel(title, fontsize=9, x=0.01)
     return figure
 
 
-def labels_figure(labels: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
+def labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     """Draw each label's gain and exposure against its positives, from `labels.label_facts`."""
     titles = {"gain": "change of average precision", "exposure": "drawn / expected"}
     # One strategy alone has nothing to gain against.
@@ -92,7 +93,7 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
         for arm, rows in _arms(labels.dropna(subset=kind), looks):
             style = _style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
             axes.plot(
-                rows["positives"], rows[kind], linestyle="none", label=plain_text(arm), **style
+                rows["positives"], rows[kind], linestyle="none", label=plain_text(str(arm)), **style
             )
         axes.axhline(0 if kind == "gain" else 1, color="0.4", linestyle=":", linewidth=1)
         axes.set_xscale("symlog")
@@ -103,7 +104,7 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def density_figure(density: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
+def density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     """Draw the densities of sample losses of one dataset and model, one column an epoch.
 
     The upper row has the first arm by number of minority labels (Figure 1); where there are several
@@ -121,9 +122,9 @@ def density_figure(density: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
             style = GROUPS[int(str(name))]
             text = GROUP_NAMES[int(str(name))]
             grid[0][column].plot(line["loss"], line["density"], label=text, **_line(style))
-        grid[0][column].set_title(f"epoch {epoch:g}, {plain_text(arms[0])}", fontsize=9)
+        grid[0][column].set_title(f"epoch {epoch:g}, {plain_text(str(arms[0]))}", fontsize=9)
         for arm, line in _arms(some[some["minority_labels"] == "any"], looks) if rows > 1 else ():
-            grid[1][column].plot(line["loss"], line["density"], label=arm, **_line(looks[arm]))
+            grid[1][column].plot(line["loss"], line["density"], label=str(arm), **_line(looks[arm]))
             grid[1][column].set_title(f"epoch {epoch:g}, samples with minority labels", fontsize=9)
     for axes in grid.ravel():
         axes.set_xlabel("loss of a sample (BCE)")
@@ -138,7 +139,7 @@ def _line(look: Look) -> dict[str, Any]:
     return _style(look) | {"markevery": 8, "linewidth": 1.4}
 
 
-def category_figure(panels: list[Panel], looks: Mapping[str, Look], measure: str) -> Figure:
+def category_figure(panels: list[Panel], looks: Mapping[Arm, Look], measure: str) -> Figure:
     """Draw charts over names side by side, from `curves.agreement_panels` or `batch_size_panels`."""
     width = sum(max(2.6, 0.55 * len(panel.categories) + 1) for panel in panels)
     figure = Figure(figsize=(width, 3.2), dpi=150, layout="constrained")
@@ -148,7 +149,7 @@ def category_figure(panels: list[Panel], looks: Mapping[str, Look], measure: str
         for turn, (arm, values) in enumerate(panel.values.items()):
             # Side by side, so that none hides another.
             at = places + 0.12 * (turn - (len(panel.values) - 1) / 2)
-            axes.plot(at, values, label=plain_text(arm), linewidth=1.4, **_style(looks[arm]))
+            axes.plot(at, values, label=plain_text(str(arm)), linewidth=1.4, **_style(looks[arm]))
         names = [plain_text(name, 16) for name in panel.categories]
         axes.set_xticks(places, names, rotation=30, ha="right")
         axes.set_xlim(-0.4, len(names) - 0.6)
@@ -159,8 +160,8 @@ def category_figure(panels: list[Panel], looks: Mapping[str, Look], measure: str
     return figure
 
 
-def ranks_figure(charts: Mapping[str, Any], looks: Mapping[str, Look]) -> Figure:
-    """Draw a critical-difference diagram for each metric, from `significance.rank_charts`."""
+def ranks_figure(charts: Mapping[str, Any], looks: Mapping[Arm, Look]) -> Figure:
+    """Draw a critical-difference diagram for each metric, from `sections.luck.rank_charts`."""
     arms = max(len(chart["arms"]) for chart in charts.values())
     rows = -(-len(charts) // 2)
     height = (0.75 + 0.17 * arms) * rows
@@ -176,7 +177,7 @@ def ranks_figure(charts: Mapping[str, Any], looks: Mapping[str, Look]) -> Figure
     return figure
 
 
-def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[str, Look]) -> None:
+def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[Arm, Look]) -> None:
     """Draw arms at their mean ranks, and bars over those that no test tells apart."""
     count = max(2, len(chart["arms"]))
     depth = len(chart["groups"]) + len(chart["arms"]) + 1
@@ -195,12 +196,14 @@ def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[str, Look]) -> N
         axes.plot([rank, rank], [0, y], color=style["color"], linewidth=1)
         axes.plot([rank], [0], linestyle="none", **style)
         left = rank <= (count + 1) / 2
-        text = f" {plain_text(arm)}  {rank:.2f} "
+        text = f" {plain_text(str(arm))}  {rank:.2f} "
         axes.text(rank, y, text, ha="left" if left else "right", va="center", fontsize=8)
 
 
-def pressure_figure(pressures: pd.DataFrame, looks: Mapping[str, Look], baseline: str) -> Figure:
+def pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline: Arm) -> Figure:
     """Draw each metric by selection pressure, the baseline dashed, for one cell (Figure 7)."""
+    # Sorted, so that the first of a strategy is its primary arm.
+    first = {arm.strategy: looks[arm] for arm in sorted(looks, reverse=True)}
     names = [name for name in pressures if name in METRICS or name == "training_bce"]
     names = [name for name in names if pressures[name].notna().any()]
     columns = 3
@@ -218,7 +221,7 @@ def pressure_figure(pressures: pd.DataFrame, looks: Mapping[str, Look], baseline
                 tried["pressure"],
                 tried[name],
                 label=plain_text(strategy),
-                **_style(looks[strategy]),
+                **_style(first[strategy]),
             )
             plain = group.loc[group["pressure"].isna(), name]
         axes.axhline(plain.mean(), **_style(looks[baseline]) | {"marker": None})
@@ -231,9 +234,9 @@ def pressure_figure(pressures: pd.DataFrame, looks: Mapping[str, Look], baseline
     return figure
 
 
-def _arms(table: pd.DataFrame, looks: Mapping[str, Look]) -> Iterator[tuple[str, pd.DataFrame]]:
+def _arms(table: pd.DataFrame, looks: Mapping[Arm, Look]) -> Iterator[tuple[Arm, pd.DataFrame]]:
     """Yield the arms to show and their rows, in the order of the looks."""
-    groups = {str(arm): rows for arm, rows in table.groupby("arm", sort=False)}
+    groups = dict(tuple(table.groupby("arm", sort=False)))
     for arm in shown_arms(looks):
         if arm in groups:
             yield arm, groups[arm]

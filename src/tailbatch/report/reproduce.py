@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from tailbatch.data.catalog import catalog
-from tailbatch.results import DatasetFacts, RunSpec
+from tailbatch.results import NO_BATCHES, DatasetFacts, RunSpec
 
 Row: TypeAlias = tuple[str, ...]
 _Facts: TypeAlias = Mapping[tuple[str, str], DatasetFacts]
@@ -32,7 +32,7 @@ def study_files(
     n_folds = 5
     datasets = ["debtags"]
     preparations = ["full"]
-    models = [{name = "mlp"}]
+    models = [{name = "mlp", lr = 0.0001}]
     batch_sizes = [128]
     folds = [0, 1]
     strategies = [{name = "adaptive", selection_loss = "bce", selection_pressures = [16.0], seeds = [0]}]
@@ -87,13 +87,17 @@ def grids(rows: Sequence[Row]) -> list[list[list[str]]]:
 def _row(spec: RunSpec) -> Row:
     """Return a run's place in a study: its plan, then one text for each list of a study file."""
     plan = spec.to_dict()["plan"]
-    size, loss = plan.pop("batch_size"), plan.pop("selection_loss")
+    size, loss, lr = (plan.pop(name) for name in ("batch_size", "selection_loss", "lr"))
+    alone = spec.strategy == NO_BATCHES  # a learner without batches has no rate of its own
+    plan |= {"lr": lr} if alone else {}
     choice = (spec.strategy, spec.strategy_options, loss, spec.selection_pressure, spec.seed)
     parts = (
         {"n_folds": spec.n_folds, "plan": plan},
         (spec.dataset, spec.dataset_digest),
         spec.preparation,
-        {"name": spec.model, **spec.hyperparameters},
+        # The rate stands with the model: it may have one of its own, and is one list all the same.
+        {"name": spec.model} | ({} if alone else {"lr": lr}) | dict(spec.hyperparameters),
+        spec.loss and {"name": spec.loss, **spec.loss_options},
         size,
         spec.fold,
         choice,
@@ -102,7 +106,7 @@ def _row(spec: RunSpec) -> Row:
 
 
 def _study(name: str, plan: dict[str, Any], lists: list[list[str]], facts: _Facts) -> str:
-    sources, preparations, models, sizes, folds, choices = (
+    sources, preparations, models, losses, sizes, folds, choices = (
         [json.loads(text) for text in texts] for texts in lists
     )
     values = {
@@ -111,6 +115,8 @@ def _study(name: str, plan: dict[str, Any], lists: list[list[str]], facts: _Fact
         "datasets": [_dataset(source, facts) for source in sources],
         "preparations": preparations,
         "models": models,
+        # "bce" is what models train with that take another.
+        "losses": [each or "bce" for each in losses] if any(losses) else None,
         "batch_sizes": sorted(sizes),
         "folds": sorted(folds),
         "strategies": list(_strategies(choices)),

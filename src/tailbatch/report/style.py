@@ -1,10 +1,10 @@
-"""How strategies and metrics look and are called, the same in every table, figure and page."""
+"""How arms look, the same in every figure and on the page."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: The order of strategies in tables and legends; others follow by name.
-STRATEGIES = ("random", "uniform", "balanced", "hard", "adaptive", "chain", "minority")
+from tailbatch.analysis.keys import Arm
+from tailbatch.analysis.strategies import facts
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,26 @@ PALETTE = (
 # Dashes and markers tell the lines apart without any color.
 _DASHES = ((5, 4), (), (8, 3), (2, 3), (8, 3, 2, 3), (12, 3), (4, 2, 1, 2), (1, 2))
 _MARKERS = "os^DvPXh"
-# The strategies that most reports compare keep their colors from one report to the next.
-_KEPT = {"adaptive": 1, "hard": 2, "chain": 3, "minority": 4, "balanced": 5, "uniform": 6}
-
 
 #: Looks and names of the samples with no, one, two, and three or more minority labels.
 GROUPS = tuple(Look(color, _DASHES[color], _MARKERS[color]) for color in (0, 5, 2, 4))
 GROUP_NAMES = ("no minority label", "1 minority label", "2 minority labels", "3 and more")
 
 
-def looks(arms: Iterable[str], baseline: str) -> dict[str, Look]:
+def looks(arms: Iterable[Arm], baseline: Arm | None) -> dict[Arm, Look]:
     """Return a look for each arm, in order; the baseline is the gray, dashed one.
+
+    Primary arms of well-known strategies keep their colors from one report to the next.
 
     Examples
     --------
-    >>> [look.marker for look in looks(["adaptive", "random"], "random").values()]
+    >>> [look.marker for look in looks([Arm("adaptive"), Arm("random")], Arm("random")).values()]
     ['o', 's']
     """
-    ordered = sorted(set(arms), key=arm_order)
-    places = {arm: _KEPT[arm] for arm in ordered if arm in _KEPT} | {baseline: 0}
+    ordered = sorted(set(arms))
+    colors = {arm: facts(arm.strategy).color for arm in ordered if arm.is_primary}
+    places = {arm: color for arm, color in colors.items() if color is not None}
+    places |= {arm: 0 for arm in ordered if arm == baseline}
     free = [place for place in range(1, len(PALETTE)) if place not in places.values()]
     free = free or list(range(1, len(PALETTE)))
     others = [arm for arm in ordered if arm not in places]
@@ -57,29 +58,15 @@ def looks(arms: Iterable[str], baseline: str) -> dict[str, Look]:
     return {arm: Look(places[arm], _DASHES[places[arm]], _MARKERS[places[arm]]) for arm in ordered}
 
 
-def shown_arms(arms: Iterable[str]) -> list[str]:
+def shown_arms(arms: Iterable[Arm]) -> list[Arm]:
     """Return the arms that figures show: one a strategy, or all where there is one strategy only.
 
     Examples
     --------
-    >>> shown_arms(["random", "adaptive", "adaptive 64"]), shown_arms(["adaptive", "adaptive 64"])
+    >>> arms = [Arm("random"), Arm("adaptive"), Arm("adaptive", 64.0)]
+    >>> [str(arm) for arm in shown_arms(arms)], [str(arm) for arm in shown_arms(arms[1:])]
     (['random', 'adaptive'], ['adaptive', 'adaptive 64'])
     """
-    ordered = sorted(set(arms), key=arm_order)
-    primary = [arm for arm in ordered if " " not in arm]
+    ordered = sorted(set(arms))
+    primary = [arm for arm in ordered if arm.is_primary]
     return primary if len(primary) > 1 else ordered
-
-
-def arm_order(arm: str) -> tuple[int, str, float, str]:
-    """Return a key that sorts arms: known strategies first, then by pressure.
-
-    Examples
-    --------
-    >>> sorted(["mine", "adaptive 8", "adaptive", "adaptive 64", "random"], key=arm_order)
-    ['random', 'adaptive', 'adaptive 8', 'adaptive 64', 'mine']
-    """
-    strategy, _, rest = arm.partition(" ")
-    place = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
-    first = rest.partition("→")[0].partition(" ")[0]
-    pressure = float(first) if first.replace(".", "", 1).isdigit() else -1.0
-    return place, strategy, pressure, rest

@@ -1,19 +1,26 @@
 """What a run is, what it left, and where it is kept: one immutable JSON file a run."""
 
-from tailbatch.results.record import DatasetFacts, RunFailure, RunRecord, StudyPlan
+from tailbatch.results.record import (
+    DatasetFacts,
+    RunFailure,
+    RunRecord,
+    StudyPlan,
+    validation_column,
+)
 from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import (
+    NO_BATCHES,
     Pressure,
     RunSpec,
     TrainingPlan,
     default_lr,
-    default_pressure,
     parse_pressure,
     pressure_text,
 )
 from tailbatch.results.store import ResultStore
 
 __all__ = [
+    "NO_BATCHES",
     "DatasetFacts",
     "Pressure",
     "RecordSource",
@@ -24,7 +31,7 @@ __all__ = [
     "StudyPlan",
     "TrainingPlan",
     "default_lr",
-    "default_pressure",
     "parse_pressure",
     "pressure_text",
+    "validation_column",
 ]

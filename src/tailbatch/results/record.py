@@ -9,12 +9,26 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from tailbatch.errors import ResultError
-from tailbatch.results.spec import SCHEMA, RunSpec, known_fields, pressure_text
+from tailbatch.results.schema import SCHEMA, upgraded, upgraded_spec
+from tailbatch.results.spec import RunSpec, known_fields, pressure_text
 
 _SEAL = re.compile(rb',\n "digest": "(\w+)",\n "checksum": "(\w+)"\n}\n\Z')
+_OWN_SCHEMA = re.compile(rb'\n "schema": %d,' % SCHEMA)  # keys of the outermost table, and sorted
+_SPEC = b'\n "spec": '
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a character, which no text file could hold
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
+
+
+def validation_column(metric: str) -> str:
+    """Return the name that tables give a metric on the validation rows.
+
+    Examples
+    --------
+    >>> validation_column("macro_auc")
+    'validation_macro_auc'
+    """
+    return f"validation_{metric}"
 
 
 class NewerRecordError(ResultError):
@@ -98,11 +112,12 @@ class RunRecord:
         spec = self.spec.to_dict()
         plan = spec.pop("plan")
         spec["selection_pressure"] = pressure_text(self.spec.selection_pressure)
+        spec["loss"] = self.spec.loss or ""
         cells = {
             **spec,
             **{f"plan_{name}": value for name, value in plan.items()},
             **self.test,
-            **{f"validation_{name}": value for name, value in self.validation.items()},
+            **{validation_column(name): value for name, value in self.validation.items()},
             "best_epoch": self.best_epoch,
             "seconds": self.seconds,
             "max_lag": self.max_lag,
@@ -223,7 +238,7 @@ def to_json(values: Mapping[str, Any]) -> str:
 
 
 def from_json(text: str) -> dict[str, Any]:
-    """Undo `to_json`: return the values without the schema's number, which must be ours."""
+    """Undo `to_json`: return the values without the schema's number, in the words of ours."""
     try:
         values = json.loads(text)
         if _HALF.search(text):  # only then, as it costs as much as reading
@@ -238,7 +253,7 @@ def from_json(text: str) -> dict[str, Any]:
             f"written by a newer version (schema {schema}, this one reads {SCHEMA}): "
             "upgrade tailbatch"
         )
-    return values
+    return values if schema == SCHEMA else dict(upgraded(values))
 
 
 def _seal(text: str, digest: str) -> str:
@@ -262,6 +277,23 @@ def sealed_digest(text: bytes) -> str | None:
     if seal is None or seal[2].decode() != _checksum(text[: seal.start()]):
         return None
     return seal[1].decode()
+
+
+def current_digest(text: bytes, sealed: str) -> str:
+    r"""Return today's digest of the run that a sealed text is about, reading no more than its spec.
+
+    Examples
+    --------
+    >>> old = b'{\n "schema": 1,\n "spec": {"dataset": "a", "dataset_digest": "", "model": "dela"}\n}'
+    >>> current_digest(old, "ab12") == RunSpec(dataset="a", dataset_digest="", model="dela").digest
+    True
+    >>> current_digest(old.replace(b"1", b"2"), "ab12")
+    'ab12'
+    """
+    if _OWN_SCHEMA.search(text):
+        return sealed
+    spec, _ = json.JSONDecoder().raw_decode(text[text.index(_SPEC) + len(_SPEC) :].decode())
+    return RunSpec.from_dict(upgraded_spec(spec)).digest
 
 
 def _checksum(text: bytes) -> str:

@@ -3,14 +3,22 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from tailbatch.errors import ResultError
-from tailbatch.results.record import DatasetFacts, RunFailure, RunRecord, StudyPlan
+from tailbatch.errors import ResultError, require
+from tailbatch.results.record import (
+    DatasetFacts,
+    RunFailure,
+    RunRecord,
+    StudyPlan,
+    validation_column,
+)
 from tailbatch.results.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class RecordSource(ABC):
@@ -53,18 +61,18 @@ class RecordSource(ABC):
             )
         return plans[name]
 
-    def frame(self, study: str | None = None) -> pd.DataFrame:
+    def frame(self, study: str | None = None) -> "pd.DataFrame":
         """Return one row a run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
 
         Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
         ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
         written as people write them (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
         """
-        return pd.DataFrame([record.row() for record in self.records(study)])
+        return _table([record.row() for record in self.records(study)])
 
-    def curves(self, study: str | None = None) -> pd.DataFrame:
+    def curves(self, study: str | None = None) -> "pd.DataFrame":
         """Return one row a run and epoch: the run's digest and what its history says."""
-        return pd.DataFrame(
+        return _table(
             [
                 {"digest": record.spec.digest, **_flat(epoch)}
                 for record in self.records(study)
@@ -72,9 +80,9 @@ class RecordSource(ABC):
             ]
         )
 
-    def labels(self, study: str | None = None) -> pd.DataFrame:
+    def labels(self, study: str | None = None) -> "pd.DataFrame":
         """Return one row a run and label: the run's digest and what it says of the label."""
-        return pd.DataFrame(
+        return _table(
             [
                 {"digest": record.spec.digest, **label}
                 for record in self.records(study)
@@ -83,9 +91,13 @@ class RecordSource(ABC):
         )
 
 
+def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
+    return require("pandas", extra="cli").DataFrame(rows)
+
+
 def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
     """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
     plain = {name: value for name, value in epoch.items() if name != "validation"}
     scores = epoch.get("validation")
     metrics = scores if isinstance(scores, Mapping) else {}
-    return plain | {f"validation_{name}": value for name, value in metrics.items()}
+    return plain | {validation_column(name): value for name, value in metrics.items()}

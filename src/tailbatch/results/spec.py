@@ -1,23 +1,34 @@
 """What a run is: which data, model, strategy and seed, trained by which plan."""
 
-import hashlib
 import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from tailbatch.errors import ResultError
+from tailbatch.results.schema import FORMER, SCHEMA, digest_of, former_digest, refuse_option
+
+__all__ = [
+    "SCHEMA",
+    "Pressure",
+    "RunSpec",
+    "TrainingPlan",
+    "default_lr",
+    "known_fields",
+    "parse_pressure",
+    "pressure_text",
+]
 
 _LARGEST = sys.float_info.max
 _MODULE = re.compile(r"\b[a-z_]+\.")
 
-SCHEMA = 1
-"""Raised when the meaning of a spec or record changes; newer ones are told apart by it."""
+NO_BATCHES = "none"
+"""The strategy of a learner without batches (`tailbatch.classical`)."""
 
 Pressure: TypeAlias = float | tuple[float, float] | Literal["imbalance"] | None
 """A number, a pair (from, to) annealed geometrically, as high as the labels are imbalanced, or None for
@@ -38,16 +49,16 @@ class TrainingPlan:
     batch_size
         Samples a batch.
     lr, weight_decay
-        Adam's step size and its L2 penalty (coupled, not AdamW).
+        The optimizer's step size and decay.
     warm_up_epochs
-        Plain shuffled epochs at the start, over which the learning rate rises linearly.
+        Plain shuffled epochs at the start, over which a constant learning rate is reached linearly.
     selection_loss
         What the selector hears: ``"bce"``, each label's binary cross-entropy, or ``"model"``, each
         sample's share of the model's own objective.
     best_by
         The validation metric that picks the best epoch.
     early_stopping
-        Stop after so many epochs without a better one; None never stops early.
+        Stop after so many evaluated epochs without a better one; None never stops early.
     scheduler, scheduler_options
         A class of ``torch.optim.lr_scheduler`` by name, stepped once an epoch after the warm-up, and
         its arguments.
@@ -58,11 +69,30 @@ class TrainingPlan:
         epoch up to 20,000 rows, every tenth above.
     sample_loss_epochs
         Epochs (from 1) after which every training sample's BCE and own objective are kept.
+    schedule
+        ``"constant"`` after the rise over the warm-up epochs; or ``"cosine"``: a linear rise over
+        `warm_up_share` of all steps, then a cosine to zero, step by step. The warm-up epochs then
+        only say how long batches are shuffled.
+    warm_up_share
+        Share of all steps over which a cosine schedule rises.
+    optimizer
+        ``"adam"``, whose decay is an L2 penalty on the objective; or ``"adamw"``, whose decay is
+        apart from the gradient.
+    ema
+        Decay of a moving average of the weights, for instance 0.99: it is what is evaluated and kept.
+        None keeps the weights themselves.
+    steps
+        How many batches to train on, in place of `epochs`; the last epoch may be cut short.
+    evaluate_every
+        Score the validation rows at the first end of an epoch that is so many steps after the last
+        time, and at the very end; None: after every epoch. For small data, whose epochs are short.
 
     Examples
     --------
     >>> TrainingPlan(epochs=20).batch_size
     128
+    >>> TrainingPlan(steps=1000).n_epochs(n_samples=2_000)
+    63
     >>> TrainingPlan(epochs=0)
     Traceback (most recent call last):
     ...
@@ -82,22 +112,51 @@ class TrainingPlan:
     gradient_clip: float | None = None
     training_loss_every: int | None = None
     sample_loss_epochs: tuple[int, ...] = ()
+    schedule: Literal["constant", "cosine"] = "constant"
+    warm_up_share: float = 0.1
+    optimizer: Literal["adam", "adamw"] = "adam"
+    ema: float | None = None
+    steps: int | None = None
+    evaluate_every: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         _at_least(1, early_stopping=self.early_stopping)
         _at_least(0, warm_up_epochs=self.warm_up_epochs, weight_decay=self.weight_decay)
         _at_least(0, training_loss_every=self.training_loss_every)
+        _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every)
         _above_zero(lr=self.lr, gradient_clip=self.gradient_clip)
-        if self.selection_loss not in ("bce", "model"):
+        _one_of("selection_loss", self.selection_loss, "bce", "model")
+        _one_of("schedule", self.schedule, "constant", "cosine")
+        _one_of("optimizer", self.optimizer, "adam", "adamw")
+        if not 0 <= self.warm_up_share < 1:
+            raise ResultError(f"warm_up_share must be in [0, 1), got {self.warm_up_share}")
+        if self.ema is not None and not 0 < self.ema < 1:
             raise ResultError(
-                f'selection_loss must be "bce" or "model", got {self.selection_loss!r}'
+                f"ema must lie between 0 and 1, got {self.ema} (None keeps the weights themselves)"
             )
-        late = [epoch for epoch in self.sample_loss_epochs if not 1 <= epoch <= self.epochs]
+        if self.schedule == "cosine" and self.scheduler is not None:
+            raise ResultError(
+                f'schedule="cosine" already sets every rate, so scheduler={self.scheduler!r} cannot: '
+                "leave one of them out"
+            )
+        last = math.inf if self.steps else self.epochs
+        late = [epoch for epoch in self.sample_loss_epochs if not 1 <= epoch <= last]
         if late:
             raise ResultError(
                 f"sample_loss_epochs must lie between 1 and epochs ({self.epochs}), got {late[0]}"
             )
+
+    def n_epochs(self, n_samples: int) -> int:
+        """Return how many epochs a training on so many samples takes, the last perhaps cut short."""
+        if self.steps is None:
+            return self.epochs
+        return math.ceil(self.steps / math.ceil(n_samples / self.batch_size))
+
+
+_LATER_FIELDS = ("schedule", "warm_up_share", "optimizer", "ema", "steps", "evaluate_every")
+"""Fields of the plan that came after records were first kept: where they have their default they are
+not written, so the records of before keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +175,11 @@ class RunSpec:
         on `seed`.
     model, hyperparameters
         The model's name and what differs from its defaults.
+    loss, loss_options
+        The loss in the model's objective, and what differs from its defaults; None is the model's own.
     strategy, selection_pressure, strategy_options
-        The selection strategy; its pressure: a number, a pair (from, to) annealed geometrically over
+        The selection strategy, ``"none"`` for a learner without batches (`tailbatch.classical`), which
+        the plan does not concern; its pressure: a number, a pair (from, to) annealed geometrically over
         the epochs after the warm-up, ``"imbalance"`` for MeanIR of the training rows, or None where the
         strategy has none; and further options.
     seed
@@ -141,6 +203,8 @@ class RunSpec:
     fold: int = 0
     model: str = "mlp"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    loss: str | None = None
+    loss_options: Mapping[str, Any] = field(default_factory=dict)
     strategy: str = "adaptive"
     selection_pressure: Pressure = 16.0
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
@@ -152,6 +216,8 @@ class RunSpec:
         _at_least(0, fold=self.fold, seed=self.seed)
         if self.fold >= self.n_folds:
             raise ResultError(f"fold must be below n_folds ({self.n_folds}), got {self.fold}")
+        if self.loss is None and self.loss_options:
+            raise ResultError(f"loss_options need a loss, got {dict(self.loss_options)!r:.60}")
         # One pressure has one spelling, else 16 and 16.0 would be two runs.
         pressure = self.selection_pressure
         if pressure is None or pressure == "imbalance":
@@ -167,35 +233,43 @@ class RunSpec:
     @cached_property
     def digest(self) -> str:
         """The name of the run: equal specs, dataset contents and schemas have equal digests."""
-        values = {"schema": SCHEMA, **self._values()}
-        canonical = json.dumps(values, sort_keys=True, default=_refuse)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+        return digest_of(self._values())
+
+    @cached_property
+    def former_digest(self) -> str | None:
+        """The digest an earlier version gave to the same run, under which a store may have it."""
+        return former_digest(self.to_dict(), _usual_plan())
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON keeps them."""
-        plain: dict[str, Any] = json.loads(json.dumps(self._values(), default=_refuse))
+        plain: dict[str, Any] = json.loads(json.dumps(self._values(), default=refuse_option))
         return plain
 
     def _values(self) -> dict[str, Any]:
         # Not asdict, which copies every value: a study makes a digest for each of its runs.
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        plan = {item.name: getattr(self.plan, item.name) for item in fields(self.plan)}
+        plan = {
+            item.name: value
+            for item in fields(self.plan)
+            if (value := getattr(self.plan, item.name)) != item.default
+            or item.name not in _LATER_FIELDS
+        }
         return values | {"plan": plan}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Undo `to_dict`; unknown or missing keys are errors."""
+        former = values.get(FORMER) if isinstance(values, Mapping) else None
+        if former is not None:
+            values = {name: value for name, value in values.items() if name != FORMER}
         spec = known_fields(cls, values)
         plan = known_fields(TrainingPlan, spec.get("plan", {}))
         plan["sample_loss_epochs"] = tuple(plan.get("sample_loss_epochs", ()))
         spec["plan"] = TrainingPlan(**plan)
-        return cls(**spec)
-
-
-def _refuse(value: object) -> object:
-    raise ResultError(
-        f"options are texts, numbers, true or false, and lists and tables of them, got {value!r}"
-    )
+        made = cls(**spec)
+        if former is not None:
+            vars(made)[FORMER] = former  # what `former_digest` would work out, to the letter
+        return made
 
 
 def parse_pressure(text: str | float) -> Pressure:
@@ -225,32 +299,18 @@ def parse_pressure(text: str | float) -> Pressure:
     return values[0] if len(values) == 1 else (values[0], values[1])
 
 
-def default_pressure(strategy: str) -> Pressure:
-    """Return the pressure of a strategy where none is named, which is its selector's own.
-
-    Examples
-    --------
-    >>> default_pressure("minority"), default_pressure("adaptive"), default_pressure("random")
-    ('imbalance', 16.0, None)
-    """
-    if strategy in ("random", "uniform", "balanced"):
-        return None
-    return "imbalance" if strategy == "minority" else 16.0
-
-
 def default_lr(models: Iterable[object]) -> float:
     """Return the learning rate at which `models` train where none is named.
 
-    1e-3: after 100 epochs at the paper's 1e-4 most models are still learning, and whatever shows them
-    the rare labels sooner looks good (see docs/reproduction.md). MPVAE multiplies the rate by ten, so
-    where it takes part it is 1e-4.
+    1e-3 for all: after 100 epochs at the paper's 1e-4 most models are still learning, and whatever shows
+    them the rare labels sooner looks good (see docs/reproduction.md).
 
     Examples
     --------
     >>> default_lr(["mlp", "dela"]), default_lr(["mlp", "mpvae"])
-    (0.001, 0.0001)
+    (0.001, 0.001)
     """
-    return 1e-4 if "mpvae" in models else 1e-3
+    return 1e-3
 
 
 def pressure_text(pressure: Pressure) -> str:
@@ -293,6 +353,12 @@ def known_fields(kind: type, values: Any) -> dict[str, Any]:
 
 
 @cache
+def _usual_plan() -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(vars(TrainingPlan())))
+    return plain
+
+
+@cache
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
     return {item.name: hints[item.name] for item in fields(kind)}
@@ -322,6 +388,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Mapping) and (
             anything or all(_fits(each, of[1]) for each in value.values())
         )
+    if kind in (type, Callable):
+        return callable(value)
     if is_dataclass(hint):
         return True  # whoever makes one of it looks closer
     if hint in (int, float):
@@ -334,6 +402,12 @@ def _at_least(bound: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not bound <= value <= _LARGEST:
             raise ResultError(f"{name} must be at least {bound}, got {value}")
+
+
+def _one_of(name: str, value: str, *known: str) -> None:
+    if value not in known:
+        choices = " or ".join(f'"{each}"' for each in known)
+        raise ResultError(f"{name} must be {choices}, got {value!r}")
 
 
 def _above_zero(**values: float | None) -> None:

@@ -19,6 +19,7 @@ from tailbatch.results.record import (
     RunFailure,
     RunRecord,
     StudyPlan,
+    current_digest,
     from_json,
     sealed_digest,
     to_json,
@@ -49,7 +50,8 @@ class ResultStore(RecordSource):
     Each file is written whole or not at all, and a record is never changed: when two processes do
     the same run, the second replaces the record by an equal one. A record that cannot be read is
     moved to ``damaged/`` with a log message, so that its run is done again. Several studies may share
-    a store, and a run that both want is done once.
+    a store, and a run that both want is done once. Records of an earlier version stay as they are, under
+    the digest they had, and count as what they are called today.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ class ResultStore(RecordSource):
 
     def has(self, spec: RunSpec) -> bool:
         """Whether the run is done."""
-        return self._file("runs", spec.digest).exists()
+        return any(path.exists() for path in self._places("runs", spec))
 
     def add(self, record: RunRecord, arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Keep a record, its arrays first, so that a record never lacks them."""
@@ -85,18 +87,23 @@ class ResultStore(RecordSource):
                     np.savez_compressed(temporary, allow_pickle=False, **dict(arrays))
             with replacing(path) as temporary:
                 temporary.write_text(record.to_json(), encoding="utf-8")
-            self._file("failures", record.spec.digest).unlink(missing_ok=True)
+            for failure in self._places("failures", record.spec):
+                failure.unlink(missing_ok=True)
 
     def get(self, spec: RunSpec) -> RunRecord:
         """Return the record of a run that is done."""
-        if not self.has(spec):
-            raise ResultError(f"{self.path} has no record of run {spec.digest}: it is not done yet")
-        return self._record(self._file("runs", spec.digest))
+        for path in self._places("runs", spec):
+            if path.exists():
+                return self._record(path)
+        raise ResultError(f"{self.path} has no record of run {spec.digest}: it is not done yet")
 
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
         """Return the arrays kept with a run; none where there are none."""
-        path = self._file("runs", spec.digest).with_suffix(".npz")
-        return read_arrays(path) if path.exists() else {}
+        for record in self._places("runs", spec):
+            path = record.with_suffix(".npz")
+            if path.exists():
+                return read_arrays(path)
+        return {}
 
     def checkpoint(self, spec: RunSpec) -> Path:
         """Return where a run under way keeps its checkpoint."""
@@ -132,14 +139,17 @@ class ResultStore(RecordSource):
         self.note_pause(spec)
 
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
-        """Yield every readable record, in the order of digests; set the damaged ones aside.
+        """Yield every readable record, in the order of their files; set the damaged ones aside.
 
         Parameters
         ----------
         study
             Only the runs that the study of this name wants.
         """
-        wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
+        wanted = None
+        if study is not None:
+            specs = self.study(study).specs
+            wanted = {name for spec in specs for name in (spec.digest, spec.former_digest)}
         for path in self._files("runs"):
             if wanted is None or path.stem in wanted:
                 record = self._readable(path)
@@ -148,7 +158,8 @@ class ResultStore(RecordSource):
 
     def done(self) -> frozenset[str]:
         """Return the digests of all runs that are done, setting damaged records aside."""
-        return frozenset(path.stem for path in self._files("runs") if self._is_whole(path))
+        digests = (self._whole_digest(path) for path in self._files("runs"))
+        return frozenset(digest for digest in digests if digest is not None)
 
     def keep_failure(self, failure: RunFailure) -> None:
         """Keep why a run could not be done; a later success removes it."""
@@ -187,6 +198,12 @@ class ResultStore(RecordSource):
     def _file(self, kind: str, name: str) -> Path:
         return self.path / kind / f"{name}.json"
 
+    def _places(self, kind: str, spec: RunSpec) -> Iterator[Path]:
+        """Yield where the file of a run may lie: under its digest, and under the one it had before."""
+        yield self._file(kind, spec.digest)
+        if spec.former_digest is not None:
+            yield self._file(kind, spec.former_digest)
+
     def _epoch_file(self, spec: RunSpec) -> Path:
         return self.checkpoint(spec).with_suffix(".epoch")
 
@@ -217,18 +234,23 @@ class ResultStore(RecordSource):
             record = RunRecord.from_json(text)
         except NewerRecordError as error:
             raise NewerRecordError(f"{path} was {error}") from error
-        if record.spec.digest != path.stem:
+        if path.stem not in (record.spec.digest, record.spec.former_digest):
             raise ResultError(f"{path.name} holds another run ({record.spec.digest})")
         if sealed_digest(text.encode()) is None:
             raise ResultError("its checksum does not agree with its content")
         return record
 
-    def _is_whole(self, path: Path) -> bool:
+    def _whole_digest(self, path: Path) -> str | None:
+        """Return today's digest of the run in a file; None if the file is damaged, and set aside."""
         try:
-            whole = sealed_digest(path.read_bytes()) == path.stem
+            text = path.read_bytes()
         except FileNotFoundError:
-            return False  # another process has just set it aside
-        return whole or self._readable(path) is not None
+            return None  # another process has just set it aside
+        if sealed_digest(text) == path.stem:
+            with suppress(ResultError, TypeError, ValueError):  # a whole one of another maker's
+                return current_digest(text, path.stem)
+        record = self._readable(path)
+        return None if record is None else record.spec.digest
 
     def _readable(self, path: Path) -> RunRecord | None:
         """Return a record, or set it aside if it is damaged."""

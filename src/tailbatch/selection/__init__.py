@@ -9,14 +9,26 @@ from tailbatch.selection.base import Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.diagnostics import SelectionDiagnostics
 from tailbatch.selection.hard import HardSelector
+from tailbatch.selection.importance import ImportanceSelector, gradient_norms, prior_norms
 from tailbatch.selection.loss_driven import LossDrivenSelector, mean_loss
-from tailbatch.selection.make import DEFAULT_STRATEGY, STRATEGIES, make_selector
+from tailbatch.selection.make import (
+    DEFAULT_STRATEGY,
+    STRATEGIES,
+    SelectorFactory,
+    StrategyLike,
+    default_pressure,
+    make_selector,
+    register_strategy,
+    strategy_place,
+    strategy_settings,
+)
 from tailbatch.selection.minority import MinoritySelector, MissedRareLabels
 from tailbatch.selection.quantization import QuantizationLaw
 from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
 from tailbatch.selection.ranking import RankLaw
-from tailbatch.selection.schedule import Constant, Geometric
+from tailbatch.selection.schedule import Constant, Geometric, Linear
 from tailbatch.selection.warm_up import WarmUp
+from tailbatch.selection.weighting import weighted_mean
 
 __all__ = [
     "DEFAULT_STRATEGY",
@@ -27,6 +39,8 @@ __all__ = [
     "Constant",
     "Geometric",
     "HardSelector",
+    "ImportanceSelector",
+    "Linear",
     "LossDrivenSelector",
     "MinoritySelector",
     "MissedRareLabels",
@@ -35,9 +49,18 @@ __all__ = [
     "RankLaw",
     "SelectionDiagnostics",
     "Selector",
+    "SelectorFactory",
+    "StrategyLike",
     "UniformSelector",
     "WarmUp",
     "WeightedLoss",
+    "default_pressure",
+    "gradient_norms",
     "make_selector",
     "mean_loss",
+    "prior_norms",
+    "register_strategy",
+    "strategy_place",
+    "strategy_settings",
+    "weighted_mean",
 ]

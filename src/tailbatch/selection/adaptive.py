@@ -27,7 +27,12 @@ class WeightedLoss:
     """
 
     def __init__(self, weights: npt.ArrayLike) -> None:
-        self.weights = as_array(weights).astype(np.float64)
+        try:
+            self.weights = as_array(weights).astype(np.float64)
+        except (TypeError, ValueError):
+            raise SelectionError(
+                f"weights must be one number or n_samples of them, got {weights!r:.60}"
+            ) from None
         if self.weights.ndim > 1:
             raise SelectionError(
                 f"weights must be one number or have shape (n_samples,), got {self.weights.shape}"
@@ -73,6 +78,7 @@ class AdaptiveSelector(LossDrivenSelector):
     """
 
     strategy: str = "adaptive"
+    place = 4
     _law: QuantizationLaw
 
     def __init__(
@@ -92,10 +98,10 @@ class AdaptiveSelector(LossDrivenSelector):
             selection_pressure=selection_pressure,
             **settings,
         )
-        self._cap_quantile = cap_quantile
+        self._weights = score.weights
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "cap_quantile": self._cap_quantile}
+        return {**super()._settings(), "score": WeightedLoss, "weights": self._weights}
 
 
 def _size(weights: FloatArray, n_samples: int | None) -> int:

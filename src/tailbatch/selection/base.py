@@ -1,31 +1,43 @@
 """The selector: epochs of index batches out, losses in, and a state that continues bit for bit."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import Any, NoReturn, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from tailbatch.errors import SelectionError, StaleSelectionError
+from tailbatch.selection.batches import (
+    Batch,
+    PendingBatches,
+    loaded_batches,
+    refuse_unweighted,
+    saved_batches,
+)
 from tailbatch.selection.diagnostics import SelectionDiagnostics, label_exposure, minority_share
-from tailbatch.selection.digest import digest_of
+from tailbatch.selection.digest import (
+    described,
+    digest_of,
+    refuse_other_settings,
+    refuse_other_values,
+)
 from tailbatch.selection.inputs import (
     FloatArray,
     IntArray,
     LabelMatrix,
-    as_array,
     checked_losses,
     label_matrix,
     state_array,
     state_integer,
     whole_number,
 )
+from tailbatch.selection.weighting import Efficiency, error_norms
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class Settings(TypedDict, total=False):
@@ -37,16 +49,7 @@ class Settings(TypedDict, total=False):
     labels: object
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """A batch that was handed out, until its losses come."""
-
-    index: IntArray
-    weights: FloatArray | None  # None: 1 / b each
-    epoch: int
-
-
-class Selector(ABC):
+class Selector(PendingBatches, ABC):
     """Draws each epoch's batches of sample indices; use it as ``DataLoader(batch_sampler=...)``.
 
     An epoch is ``ceil(n / batch_size)`` batches and n draws, the last batch short. A batch is
@@ -74,6 +77,19 @@ class Selector(ABC):
     """
 
     strategy: str
+    """What it is called everywhere."""
+    default_pressure: ClassVar[float | Literal["imbalance"] | None] = None
+    """Its selection pressure where none is named; None for a strategy without one."""
+    takes_features: ClassVar[bool] = False
+    """Whether its constructor takes features ``X``, or selection ``weights`` that are made from them."""
+    place: ClassVar[int] = 100
+    """Where it stands in tables and legends, the lowest first; equal ones by name."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # The signature is the declaration, so that nobody trains without features by oversight.
+        takes = {"X", "weights"} & inspect.signature(cls.__init__).parameters.keys()
+        cls.takes_features = cls.takes_features or bool(takes)
 
     def __init__(
         self,
@@ -98,12 +114,13 @@ class Selector(ABC):
         self._number = 0  # batches drawn in the epoch under way
         self._under_way = False  # an epoch has begun and its end has not been reached
         self._resuming = False  # that epoch comes from a saved state
-        self._pending: list[Batch] = []
+        self._pending = []
         self._heard = False  # somebody observes, also where no losses are needed
         self._iterator: object = None  # a token of the one live iterator
         self._seconds = 0.0
         self._lag = 0
         self._dropped = 0
+        self._efficiency = Efficiency(len(self))
 
     # ---- batches out -----------------------------------------------------------------------
 
@@ -177,13 +194,19 @@ class Selector(ABC):
         self._check_lag()
         if not self.needs_losses:
             # Nobody has to observe these, so those beyond the lag are taken as done.
-            del self._pending[: max(len(self._pending) - self.max_lag, 0)]
+            beyond = max(len(self._pending) - self.max_lag, 0)
+            if self.corrected:
+                refuse_unweighted(self._pending[:beyond])
+            del self._pending[:beyond]
         index = self._draw(self._size(self._epoch, self._number), self._epoch, self._number)
         batch = Batch(index, self._importance(index, self._epoch), self._epoch)
         self._lag = max(self._lag, len(self._pending))
         self._pending.append(batch)
         self._number += 1
-        self._times_drawn[index] += 1
+        if self.corrected:
+            np.add.at(self._times_drawn, index, 1)  # a sample may be there twice
+        else:
+            self._times_drawn[index] += 1
         self._seconds += perf_counter() - start
         return batch
 
@@ -230,45 +253,16 @@ class Selector(ABC):
         """
         start = perf_counter()
         place = self._find_pending(index)
-        batch = self._pending[place].index
-        self._learn(checked_losses(losses, batch), batch)
+        batch = self._pending[place]
+        if self.corrected:
+            refuse_unweighted([batch])
+        values = checked_losses(losses, batch.index)
+        sizes = self._learn(values, batch.index)
+        if self.corrected and not self.softened and batch.weights is not None:
+            self._efficiency.add(error_norms(values) if sizes is None else sizes, batch.weights)
         del self._pending[place]
         self._heard = True
         self._seconds += perf_counter() - start
-
-    def importance_weights(self, index: npt.ArrayLike | None = None) -> FloatArray:
-        """Return the weights (b,) of a pending batch whose weighted sum estimates a mean over all n.
-
-        ``1 / b`` each unless importance weights were switched on. `index` as for `observe`.
-        """
-        batch = self._pending[self._find_pending(index)]
-        if batch.weights is None:
-            return np.full(len(batch.index), 1 / len(batch.index))
-        return batch.weights.copy()
-
-    def _find_pending(self, index: npt.ArrayLike | None) -> int:
-        """Return the place of a batch among the pending ones, or say why it has none."""
-        waiting = len(self._pending)
-        if index is None:
-            if waiting == 1:
-                return 0
-            raise SelectionError(
-                "no batch is waiting for losses: draw one first (each is observed once)"
-                if waiting == 0
-                else f"{waiting} batches are waiting for losses: say which one with index="
-            )
-        wanted = as_array(index)
-        for place, batch in enumerate(self._pending):
-            if np.array_equal(batch.index, wanted):
-                return place
-        self._refuse(wanted)
-
-    def _refuse(self, index: npt.NDArray[Any]) -> NoReturn:
-        raise SelectionError(
-            f"the batch starting with samples {index.ravel()[:3].tolist()} is not pending: it was "
-            f"never drawn, is already observed, or went by (max_lag={self.max_lag}); pass the "
-            "index as it was drawn, in the same order"
-        )
 
     # ---- looking ---------------------------------------------------------------------------
 
@@ -291,7 +285,15 @@ class Selector(ABC):
             seconds=self._seconds,
             lag=self._lag,
             dropped_batches=self._dropped,
+            batch_size=min(self.batch_size, self.n_samples),
+            gain=self._efficiency.gain if self.corrected else None,
+            heaviest_share=self._efficiency.heaviest_share if self.corrected else None,
         )
+
+    @property
+    def times_drawn(self) -> npt.NDArray[np.int32]:
+        """How often each sample was drawn this epoch, shape (n,); to look at, not to change."""
+        return self._times_drawn
 
     @cached_property
     def _times_drawn(self) -> npt.NDArray[np.int32]:
@@ -303,19 +305,17 @@ class Selector(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue, as plain integers, strings and arrays (copies)."""
         epoch, number, under_way = self._where_to_continue()
-        index = [batch.index for batch in self._pending]
-        weights = [batch.weights for batch in self._pending if batch.weights is not None]
         return {
             **self._identity(),
+            "settings": self._described,
             "epoch": epoch,
             "number": number,
             "under_way": int(under_way),
             "lag": self._lag,
             "dropped": self._dropped,
             "times_drawn": self._times_drawn.copy(),
-            "pending_sizes": np.array([len(batch) for batch in index], dtype=np.int64),
-            "pending": np.concatenate([np.empty(0, dtype=np.int64), *index]),
-            "pending_weights": np.concatenate([np.empty(0), *weights]),
+            **saved_batches(self._pending),
+            **(self._efficiency.state() if self.corrected else {}),
             **self._own_state(),
         }
 
@@ -325,8 +325,13 @@ class Selector(ABC):
         Raises
         ------
         SelectionError
-            If the state is of another version, strategy, n, batch size or seed; nothing is changed
-            then.
+            If the state is of another version or was saved with other settings, which are named;
+            nothing is changed then.
+
+        Notes
+        -----
+        Three settings may differ: `max_lag` only allows, `labels` are only looked at, and
+        `initial_losses` are in the state by then.
         """
         self._check_identity(state)
         counts = {key: state_integer(state, key) for key in ("epoch", "lag", "dropped")}
@@ -334,7 +339,8 @@ class Selector(ABC):
         under_way = bool(state_integer(state, "under_way", most=1))
         most = int(np.iinfo(np.int32).max)
         times_drawn = state_array(state, "times_drawn", np.int32, self.n_samples, most=most)
-        pending = _pending_batches(state, counts["epoch"], self.n_samples)
+        pending = loaded_batches(state, counts["epoch"], self.n_samples, may_repeat=self.corrected)
+        efficiency = self._efficiency.load(state) if self.corrected else self._efficiency
         commit = self._own_loader(state)
 
         commit()
@@ -342,7 +348,7 @@ class Selector(ABC):
         self._lag, self._dropped = counts["lag"], counts["dropped"]
         self._under_way = self._resuming = under_way
         self._times_drawn[:] = times_drawn
-        self._pending = pending
+        self._pending, self._efficiency = pending, efficiency
         self._iterator = None
 
     def digest(self) -> str:
@@ -350,11 +356,26 @@ class Selector(ABC):
 
         Two selectors made from the same data with the same settings, in the same state, have the same.
         """
-        return digest_of(self.state_dict(), self.labels, self._settings())
+        return digest_of(self.state_dict(), self.labels)
+
+    @cached_property
+    def _described(self) -> str:
+        # Once: the digest of an array walks all of it, and a state may be saved after every batch.
+        return described(self._settings())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: without the iterator, it goes on where this one stands."""
+        parts = vars(self) | {"_iterator": None}
+        epoch, number, under_way = self._where_to_continue()
+        if self._iterator is not None or epoch < self._epoch:
+            parts |= {"_epoch": epoch, "_number": number}
+            parts |= {"_under_way": under_way, "_resuming": under_way}
+        return parts
 
     def _where_to_continue(self) -> tuple[int, int, bool]:
         """Return epoch, batch number and whether it is under way, for a loaded state to go on from."""
-        if self._pending and not self._under_way and (self.needs_losses or self._heard):
+        wanted = self._pending and (self.needs_losses or self._heard)
+        if wanted and not self._under_way and self._pending[0].epoch == self._epoch - 1:
             # A loader has read to the end of the epoch; its last batches are still to be trained on.
             return self._pending[0].epoch, len(self), True
         return self._epoch, self._number, self._under_way
@@ -363,15 +384,19 @@ class Selector(ABC):
         """Refuse the state of another selector."""
         if not isinstance(state, Mapping):
             raise SelectionError(f"a saved state is a mapping, got a {type(state).__name__}")
+        version = state_integer(state, "version")
+        if version != STATE_VERSION:
+            raise SelectionError(
+                f"the saved state is of version {version}, this package reads version "
+                f"{STATE_VERSION}, which names all settings: continue with the version of the "
+                "package that saved it, or start anew"
+            )
+        pairs: dict[str, tuple[object, object]] = {}
         for key, own in self._identity().items():
             saved = state.get(key)
-            if saved is not None and not isinstance(saved, str):
-                saved = state_integer(state, key)
-            if saved != own:
-                raise SelectionError(
-                    f"the saved state has {key}={saved!r}, this selector {key}={own!r}: "
-                    "make the selector as it was when the state was saved"
-                )
+            pairs[key] = (saved if isinstance(saved, str) else state_integer(state, key), own)
+        refuse_other_values(pairs)
+        refuse_other_settings(state.get("settings"), self._described)
 
     def _identity(self) -> dict[str, int | str]:
         return {
@@ -385,10 +410,14 @@ class Selector(ABC):
     # ---- what a strategy fills in ----------------------------------------------------------
 
     needs_losses: bool = False
+    #: The weights undo only a part of the preference, so what they gain cannot be told from them.
+    softened: bool = False
+    #: Warm-up epochs where none are named.
+    warm_up_by_default: ClassVar[int] = 3
 
     @abstractmethod
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
-        """Return `size` distinct samples in drawing order."""
+        """Return `size` samples in drawing order, distinct unless they are corrected."""
 
     @abstractmethod
     def _probabilities(self, epoch: int) -> FloatArray:
@@ -402,16 +431,20 @@ class Selector(ABC):
         """Renew what stays fixed during an epoch."""
         return
 
-    def _learn(self, losses: FloatArray, index: IntArray) -> None:
-        """Take in checked losses (b,) or (b, q); raise before changing anything."""
-        return
+    def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
+        """Take in checked losses (b,) or (b, q); raise before changing anything.
+
+        May return how far each sample would move the model, (b,), where it knows better than
+        `error_norms`.
+        """
+        return None
 
     def _importance(self, index: IntArray, epoch: int) -> FloatArray | None:
         """Return the importance weights of a batch just drawn; None for equal ones."""
         return None
 
     def _settings(self) -> dict[str, Any]:
-        """Return what else decides the draws, for `digest`."""
+        """Return what else decides the draws, by the names of the constructor's parameters."""
         return {}
 
     def _own_state(self) -> dict[str, Any]:
@@ -421,21 +454,3 @@ class Selector(ABC):
     def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
         """Check the strategy's part of a state and return what puts it in place."""
         return lambda: None
-
-
-def _pending_batches(state: Mapping[str, Any], epoch: int, n_samples: int) -> list[Batch]:
-    """Read the pending batches of a saved state."""
-    sizes = state_array(state, "pending_sizes", np.int64, most=n_samples)
-    total = int(sizes.sum())
-    cuts = np.cumsum(sizes)[:-1]
-    samples = state_array(state, "pending", np.int64, total, most=n_samples - 1)
-    index = np.split(samples, cuts)[: len(sizes)]
-    if any(len(np.unique(each)) < max(len(each), 1) for each in index):
-        raise SelectionError(
-            "the saved state has a pending batch that is empty or repeats a sample"
-        )
-    weights = state_array(state, "pending_weights", np.float64)
-    if not len(weights):
-        return [Batch(each, None, epoch) for each in index]
-    weights = state_array(state, "pending_weights", np.float64, total)
-    return [Batch(i, w, epoch) for i, w in zip(index, np.split(weights, cuts), strict=True)]

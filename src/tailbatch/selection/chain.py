@@ -1,7 +1,7 @@
 """The paper's AdaC: each sample of a batch is drawn near the labels of the one before."""
 
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ class ChainSelector(AdaptiveSelector):
     """
 
     strategy: str = "chain"
+    place = 5
 
     def __init__(
         self,
@@ -64,8 +65,12 @@ class ChainSelector(AdaptiveSelector):
         cap_quantile: float | None = None,
         **settings: Unpack[LossSettings],
     ) -> None:
-        if settings.get("importance") or settings.get("importance_beta") is not None:
-            raise SelectionError("chain has no importance weights: use adaptive for them")
+        asked = settings.get("importance") or settings.get("corrected")
+        if asked or settings.get("importance_beta") is not None:
+            raise SelectionError(
+                "chain has no importance weights and cannot be corrected: a sample's chance depends on "
+                "the one before it, so no weight of its own undoes it; use adaptive for them"
+            )
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
         super().__init__(
@@ -75,8 +80,12 @@ class ChainSelector(AdaptiveSelector):
             cap_quantile=cap_quantile,
             **settings,
         )
+        self._Y = labels
         self._chains = LabelChains(labels)
         self._taken = np.zeros(self.n_samples, dtype=bool)  # rows of the batch being drawn
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "Y": sparse.csr_array(self._Y)}
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         rng, pressure = self._streams.at(epoch, number), self._pressure(epoch)

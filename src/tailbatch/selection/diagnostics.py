@@ -1,6 +1,7 @@
 """What a selector has been doing: figures worked out only when somebody looks."""
 
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,10 @@ from tailbatch.imbalance import minority_labels
 from tailbatch.selection.inputs import FloatArray, LabelMatrix
 
 _ROWS_AT_ONCE = 65536
+_LITTLE = 0.05  # a gain within this is called little
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelectionDiagnostics:
     """A look at a selector: how far from uniform it draws, and what it drew this epoch.
 
@@ -38,6 +40,19 @@ class SelectionDiagnostics:
         Most batches that were pending when another one was drawn.
     dropped_batches
         Batches whose losses never came because their epoch was left early.
+    batch_size
+        Samples in a batch.
+    gain
+        How many uniform draws one draw is worth: second moment of the estimated gradient with
+        uniform draws over that with these, from the losses observed lately. None where draws are not
+        corrected, or no losses have been observed.
+    heaviest_share
+        Share of a batch's weight that its heaviest sample has, on average; None as above.
+
+    Notes
+    -----
+    It prints as a small table, in a terminal and in a notebook, and ends with a sentence on whether
+    selection pays here. The gain looks at the logits only, so it is a forecast, not a proof.
 
     Examples
     --------
@@ -47,6 +62,13 @@ class SelectionDiagnostics:
     >>> report = selector.diagnostics()
     >>> report.effective_sample_size, report.effective_pressure, report.lag
     (8.0, 1.0, 0)
+    >>> print(report)
+    epoch               1, 0 batches drawn
+    effective samples   8
+    effective pressure  1
+    distinct samples    88%
+    minority share      0%
+    ...
     """
 
     epoch: int
@@ -59,6 +81,60 @@ class SelectionDiagnostics:
     seconds: float
     lag: int
     dropped_batches: int
+    batch_size: int = 0
+    gain: float | None = None
+    heaviest_share: float | None = None
+
+    @property
+    def effective_batch_size(self) -> float | None:
+        """How many uniform draws a batch is worth."""
+        return None if self.gain is None else self.gain * self.batch_size
+
+    @property
+    def verdict(self) -> str:
+        """A sentence on whether selection pays on this data; empty where that is not measured."""
+        worth = self.effective_batch_size
+        if self.gain is None or worth is None:
+            return ""
+        told = f"{self.batch_size} drawn are worth {worth:.0f} drawn uniformly"
+        if self.gain > 1 + _LITTLE:
+            return f"Selection pays: {told}."
+        if self.gain < 1 - _LITTLE:
+            return f"Selection costs: {told}; draw more uniformly (a larger mix, a lower pressure)."
+        return f"Selection changes little: {told}."
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return names and values as text, in the order of the printed table."""
+        shown = [
+            ("epoch", f"{self.epoch}, {self.batches} batches drawn"),
+            ("effective samples", f"{self.effective_sample_size:,.0f}"),
+            ("effective pressure", f"{self.effective_pressure:.3g}"),
+            ("distinct samples", f"{self.distinct_share:.0%}"),
+        ]
+        if self.minority_share is not None:
+            shown.append(("minority share", f"{self.minority_share:.0%}"))
+        if self.label_exposure is not None and np.isfinite(self.label_exposure).any():
+            least, most = np.nanmin(self.label_exposure), np.nanmax(self.label_exposure)
+            shown.append(("label exposure", f"{least:.2f} to {most:.2f}"))
+        if self.effective_batch_size is not None:
+            shown.append(("effective batch", f"{self.effective_batch_size:.0f}"))
+        if self.heaviest_share is not None:
+            shown.append(("heaviest draw", f"{self.heaviest_share:.1%} of the weight"))
+        lost = f", {self.dropped_batches} batches dropped" if self.dropped_batches else ""
+        return [*shown, ("seconds", f"{self.seconds:.3g}"), ("lag", f"{self.lag}{lost}")]
+
+    def __repr__(self) -> str:
+        """Return the table as lines, with the verdict where there is one."""
+        lines = [f"{name:<20}{value}" for name, value in self.rows()]
+        return "\n".join([*lines, self.verdict] if self.verdict else lines)
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table>{cells}</table><p>{escape(self.verdict)}</p>"
 
 
 def label_exposure(labels: LabelMatrix, times_drawn: npt.NDArray[np.int32]) -> FloatArray:

@@ -1,13 +1,14 @@
-"""Exact draws of a batch without replacement, at a cost that does not grow with n.
+"""Exact draws of a batch, with or without replacement, at a cost that does not grow with n.
 
 A *law* says how likely each sample is. It offers two things: `Law.propose` turns uniform numbers
 into independent draws, and `Law.log_weights` writes the whole law down. `draw_batch` makes a batch
 of either: successive draws, each in proportion to the law among the samples not yet in the batch,
-in drawing order.
+in drawing order. `draw_independent` lets samples repeat, so that `Law.chances` says how likely each was.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,14 @@ class Law(ABC):
     def log_weights(self, pressure: float) -> FloatArray:
         """Return the logarithm of each sample's weight, shape (n,); 0 for the largest possible."""
 
+    def chances(self, index: IntArray, pressure: float) -> FloatArray:
+        """Return the probabilities of a few samples; a law that keeps its total needs no O(n)."""
+        return normalized(self.log_weights(pressure))[index]
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the law is made of besides the losses, for a saved state to name."""
+        return {"law": type(self).__qualname__}
+
 
 class UniformLaw(Law):
     """Every sample is equally likely.
@@ -62,6 +71,10 @@ class UniformLaw(Law):
         """Return zeros: all weights are equal."""
         return np.zeros(self.n_samples)
 
+    def chances(self, index: IntArray, pressure: float) -> FloatArray:
+        """Return 1 / n each."""
+        return np.full(len(index), 1 / self.n_samples)
+
 
 class StaticLaw(Law):
     """Weights that never change, drawn by bisection of their running total.
@@ -74,7 +87,8 @@ class StaticLaw(Law):
 
     def __init__(self, weights: FloatArray) -> None:
         self.n_samples = len(weights)
-        self._log_weights: FloatArray = np.log(weights / weights.max())
+        self._largest = float(weights.max())
+        self._log_weights: FloatArray = np.log(weights / self._largest)
         self._total = np.cumsum(weights)
 
     def propose(self, pairs: FloatArray, pressure: float) -> IntArray:
@@ -85,6 +99,14 @@ class StaticLaw(Law):
     def log_weights(self, pressure: float) -> FloatArray:
         """Return the logarithms of the weights, 0 for the largest."""
         return self._log_weights
+
+    def chances(self, index: IntArray, pressure: float) -> FloatArray:
+        """Return each sample's share of the total weight."""
+        return np.asarray(np.exp(self._log_weights[index]) * (self._largest / self._total[-1]))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the law's name and its weights, as they add up."""
+        return {**super().settings(), "law_weights": self._total}
 
 
 class BatchStreams:
@@ -102,14 +124,13 @@ class BatchStreams:
 
     def __init__(self, seed: int) -> None:
         key, counter = philox_words(seed, "selection", 0, 0)
-        self._bits = np.random.Philox(key=key, counter=counter)
-        self._start = self._bits.state
-        self._generator = np.random.Generator(self._bits)
+        self._generator = np.random.Generator(np.random.Philox(key=key, counter=counter))
+        self._start = self._generator.bit_generator.state
 
     def at(self, epoch: int, number: int) -> np.random.Generator:
         """Return the generator at the start of this batch's stream; the previous one ends."""
         self._start["state"]["counter"][2:] = (epoch, number)
-        self._bits.state = self._start
+        self._generator.bit_generator.state = self._start
         return self._generator
 
 
@@ -128,7 +149,7 @@ def draw_batch(
     sampling without replacement: dropping a repeat draws again from the samples that are left.
 
     How many proposals are looked at in one go follows what earlier batches needed, and leaves `rng`
-    at a place that depends on it. Whoever goes on with `rng` fixes the number with `block`.
+    at a position that depends on it. To keep using `rng` afterwards, fix the number with `block`.
 
     Examples
     --------
@@ -159,6 +180,29 @@ def draw_batch(
         )
         batch += rest.tolist()
     return np.array(batch, dtype=np.int64)
+
+
+def draw_independent(law: Law, size: int, pressure: float, rng: np.random.Generator) -> IntArray:
+    """Return `size` independent draws from a law: a sample may come up more than once.
+
+    Examples
+    --------
+    >>> draw_independent(StaticLaw(np.array([1.0, 0.001])), 3, 1.0, BatchStreams(0).at(0, 0))
+    array([0, 0, 0])
+    """
+    found: list[IntArray] = []
+    missing, tries_left = size, max(int(min(PATIENCE * law.n_samples, 2**62)), _LARGEST_BLOCK)
+    while missing > 0 and tries_left > 0:
+        tries = min(8 + int(1.15 * missing / law.acceptance), tries_left, _LARGEST_BLOCK)
+        proposed = law.propose(rng.random((tries, 2)), pressure)
+        law.acceptance = (law.acceptance + (len(proposed) + 1) / (tries + 1)) / 2
+        found.append(proposed)
+        missing, tries_left = missing - len(proposed), tries_left - tries
+    if missing > 0:
+        total = np.cumsum(normalized(law.log_weights(pressure)))
+        rest = np.searchsorted(total, rng.random(missing) * total[-1], side="right")
+        found.append(np.minimum(rest, law.n_samples - 1))
+    return np.concatenate(found)[:size]
 
 
 def enumerate_batch(

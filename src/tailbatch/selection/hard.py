@@ -27,6 +27,7 @@ class HardSelector(LossDrivenSelector):
     """
 
     strategy: str = "hard"
+    place = 3
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from tailbatch.data.dataset import IntArray as IntArray
-from tailbatch.data.dataset import LabelMatrix as LabelMatrix
+from tailbatch.data.labels import LabelMatrix as LabelMatrix
+from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -51,23 +52,8 @@ def check_pressure(pressure: object) -> float:
 
 
 def label_matrix(Y: object) -> LabelMatrix:
-    """Return Y as a dense bool array or a CSR array of bool; anything but 0 and 1 is an error."""
-    matrix = sparse.csr_array(Y) if sparse.issparse(Y) else as_array(Y)
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise SelectionError(
-            f"Y must be a label matrix of shape (n_samples, n_labels) with at least one row and "
-            f"one column, got shape {matrix.shape}"
-        )
-    entries = np.asarray(matrix.data if sparse.issparse(matrix) else matrix)
-    if entries.dtype != bool:
-        strange = entries[(entries != 0) & (entries != 1)]
-        if strange.size:
-            raise SelectionError(f"Y must hold only 0 and 1, got {strange.flat[0]}")
-    if not sparse.issparse(matrix):
-        return np.asarray(matrix, dtype=bool)
-    labels = sparse.csr_array(matrix, dtype=bool, copy=True)  # the caller's keeps its stored zeros
-    labels.eliminate_zeros()
-    return labels
+    """Return the labels of anything array-like, tensors included, as `checked_labels` does."""
+    return checked_labels(Y if sparse.issparse(Y) else as_array(Y), error=SelectionError)
 
 
 def dense_rows(Y: LabelMatrix, index: IntArray) -> npt.NDArray[np.bool_]:
@@ -76,9 +62,32 @@ def dense_rows(Y: LabelMatrix, index: IntArray) -> npt.NDArray[np.bool_]:
     return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())
 
 
+def label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:
+    """Return row and label of the positives of a few rows, row after row.
+
+    Examples
+    --------
+    >>> Y = np.array([[True, False], [True, True]])
+    >>> for labels in (Y, sparse.csr_array(Y)):
+    ...     row, label = label_cells(labels, np.array([1, 0]))
+    ...     print(row.tolist(), label.tolist())
+    [0, 0, 1] [0, 1, 0]
+    [0, 0, 1] [0, 1, 0]
+    """
+    if isinstance(Y, np.ndarray):
+        row, label = Y[index].nonzero()
+        return row, label
+    # Not Y[index], which makes a new matrix at ten times the cost.
+    starts = Y.indptr[index].astype(np.int64)
+    sizes = Y.indptr[index + 1] - starts
+    row = np.repeat(np.arange(len(index)), sizes)
+    place = np.arange(len(row)) + (starts - (np.cumsum(sizes) - sizes))[row]
+    return row, Y.indices[place]
+
+
 def checked_losses(losses: object, index: IntArray) -> FloatArray:
     """Return the losses of a batch as float64 of shape (b,) or (b, q), all finite and >= 0."""
-    values = as_array(losses).astype(np.float64, copy=False)
+    values = in_fixed_order(as_array(losses))
     if values.ndim not in (1, 2) or len(values) != len(index) or not values.size:
         raise SelectionError(
             f"losses must have shape ({len(index)},) or ({len(index)}, n_labels), one row for each "
@@ -86,6 +95,34 @@ def checked_losses(losses: object, index: IntArray) -> FloatArray:
         )
     check_finite(values, index, what="loss")
     return values
+
+
+def in_fixed_order(values: npt.NDArray[Any]) -> FloatArray:
+    """Return values as float64, row after row in memory; a copy only where they are not yet.
+
+    NumPy adds along a row in an order that depends on how an array lies in memory. Laid out alike,
+    equal rows have equal sums, whatever the batch around them and whoever made the array.
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> in_fixed_order(rows) is rows, in_fixed_order(rows.T).flags.c_contiguous
+    (True, True)
+    """
+    ordered = np.asarray(values, dtype=np.float64, order="C")
+    return ordered if ordered.flags.aligned else ordered.copy()
+
+
+def last_of_each(index: IntArray) -> IntArray:
+    """Return the places of each sample's last occurrence, ascending by sample.
+
+    Examples
+    --------
+    >>> last_of_each(np.array([5, 2, 5])).tolist()
+    [1, 2]
+    """
+    _, from_the_end = np.unique(index[::-1], return_index=True)
+    return len(index) - 1 - from_the_end
 
 
 def check_finite(values: FloatArray, index: IntArray, *, what: str) -> None:

@@ -1,7 +1,7 @@
 """Selectors that draw from a law, and the three parts of those that follow the losses."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol, Unpack
+from typing import Any, ClassVar, Literal, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from tailbatch.selection.drawing import (
     Law,
     des_raj_weights,
     draw_batch,
+    draw_independent,
     normalized,
     tempered_weights,
 )
@@ -22,11 +23,13 @@ from tailbatch.selection.inputs import (
     as_array,
     check_finite,
     check_pressure,
+    in_fixed_order,
+    last_of_each,
     state_array,
     whole_number,
 )
 from tailbatch.selection.loss_law import LossLaw, unseen
-from tailbatch.selection.schedule import Schedule, as_schedule
+from tailbatch.selection.schedule import Constant, Schedule, as_schedule
 
 _ROWS_AT_ONCE = 1 << 18
 
@@ -35,6 +38,7 @@ class LawSettings(Settings, total=False):
     """Keyword settings of every `LawSelector`."""
 
     full_batches: bool
+    corrected: bool
     importance: Literal["des_raj"] | None
     importance_beta: float | None
 
@@ -62,11 +66,11 @@ def mean_loss(losses: FloatArray, index: IntArray) -> FloatArray:
     >>> mean_loss(np.array([[1.0, 3.0], [0.0, 1.0]]), np.array([7, 2]))
     array([2. , 0.5])
     """
-    return losses if losses.ndim == 1 else losses.mean(axis=1)
+    return losses if losses.ndim == 1 else in_fixed_order(losses).mean(axis=1)
 
 
 class LawSelector(Selector):
-    """Independent batches, each drawn without replacement from a law.
+    """Independent batches, each drawn from a law: without replacement, or corrected.
 
     Parameters
     ----------
@@ -74,9 +78,13 @@ class LawSelector(Selector):
         How likely each sample is.
     full_batches
         Fill up the last batch of an epoch, as the authors' script does.
+    corrected
+        Draw each sample of a batch independently, so that it may be there twice, and weigh it by
+        ``1 / (n p_i)``: training on `mean` then has the same expected gradient as shuffled epochs. The
+        weights cost no O(n) a batch.
     importance
-        ``"des_raj"`` makes `importance_weights` unbiased for a mean over all samples. It needs the
-        normalized law, hence O(n) a batch.
+        ``"des_raj"`` makes `importance_weights` unbiased for a mean over all samples, without
+        replacement. It needs the normalized law, hence O(n) a batch.
     importance_beta
         Between 0 and 1: weights proportional to ``p_i^-beta`` instead, which are biased because a
         batch is drawn without replacement. O(n) a batch as well.
@@ -91,6 +99,7 @@ class LawSelector(Selector):
         law: Law,
         *,
         full_batches: bool = False,
+        corrected: bool = False,
         importance: Literal["des_raj"] | None = None,
         importance_beta: float | None = None,
         **settings: Unpack[Settings],
@@ -102,6 +111,12 @@ class LawSelector(Selector):
             raise SelectionError(f"importance_beta must lie between 0 and 1, got {importance_beta}")
         if importance is not None and importance_beta is not None:
             raise SelectionError("give importance or importance_beta, not both")
+        if corrected and (importance is not None or importance_beta is not None):
+            raise SelectionError(
+                "corrected draws are independent and have weights of their own: leave out importance "
+                "and importance_beta, which are for draws without replacement"
+            )
+        self.corrected = bool(corrected)
         self._law = law
         self._full_batches = full_batches
         self._des_raj = importance is not None
@@ -113,7 +128,8 @@ class LawSelector(Selector):
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         rng = self._streams.at(epoch, number)
-        return draw_batch(self._law, size, self._pressure(epoch), rng)
+        draw = draw_independent if self.corrected else draw_batch
+        return draw(self._law, size, self._pressure(epoch), rng)
 
     def _probabilities(self, epoch: int) -> FloatArray:
         return normalized(self._law.log_weights(self._pressure(epoch)))
@@ -124,6 +140,9 @@ class LawSelector(Selector):
         return super()._size(epoch, number)
 
     def _importance(self, index: IntArray, epoch: int) -> FloatArray | None:
+        if self.corrected:
+            chances = self._law.chances(index, self._pressure(epoch))
+            return np.asarray(1 / (len(index) * self.n_samples * chances))
         if self._des_raj:
             return des_raj_weights(self._probabilities(epoch)[index], self.n_samples)
         if self._beta is not None:
@@ -131,11 +150,12 @@ class LawSelector(Selector):
         return super()._importance(index, epoch)
 
     def _settings(self) -> dict[str, Any]:
-        # The probabilities stand for what a law was made of, such as the rarity of labels.
         return {
+            **self._law.settings(),
             "full_batches": self._full_batches,
-            "importance": (self._des_raj, self._beta),
-            "probabilities": self._probabilities(0),
+            "corrected": self.corrected,
+            "importance": "des_raj" if self._des_raj else None,
+            "importance_beta": self._beta,
         }
 
 
@@ -147,7 +167,8 @@ class LossDrivenSelector(LawSelector):
     n_samples
         n, the number of training samples.
     score
-        Function from a batch's losses and indices to scores (b,), finite and >= 0.
+        Function from a batch's losses and indices to scores (b,), finite and >= 0. A saved state
+        knows a function by its name and an object by its class and attributes, which must not change.
     law
         `RankLaw` or `QuantizationLaw`; it belongs to this selector from now on.
     selection_pressure
@@ -179,6 +200,7 @@ class LossDrivenSelector(LawSelector):
     """
 
     strategy: str = "loss_driven"
+    default_pressure: ClassVar[float | Literal["imbalance"] | None] = 16.0
     needs_losses = True
     _law: LossLaw
 
@@ -224,7 +246,7 @@ class LossDrivenSelector(LawSelector):
             )
         # In pieces, so that n = 10^8 needs no second array of n indices or losses.
         for start in range(0, n_samples, _ROWS_AT_ONCE):
-            piece = losses[start : start + _ROWS_AT_ONCE].astype(np.float64)
+            piece = in_fixed_order(losses[start : start + _ROWS_AT_ONCE])
             known = ~np.isnan(piece) if piece.ndim == 1 else ~np.isnan(piece).any(axis=1)
             index = start + np.flatnonzero(known)
             if len(index):
@@ -249,19 +271,26 @@ class LossDrivenSelector(LawSelector):
             self._held[:] = np.inf
         self._law.start_epoch()
 
-    def _learn(self, losses: FloatArray, index: IntArray) -> None:
+    def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
         scores = self._scores(losses, index)
+        if self.corrected:
+            last = last_of_each(index)
+            index, scores = index[last], scores[last]
         if self._held is None:
             self._law.update(index, scores)
         else:
             self._held[index] = scores
+        return None
 
     def _settings(self) -> dict[str, Any]:
+        constant = isinstance(self._schedule, Constant)
         return {
             **super()._settings(),
             "score": self._score,
-            "schedule": (self._schedule, self._epochs),
-            "renewal": self._held is None,
+            "selection_pressure": self._pressure(0) if constant else self._schedule,
+            # A constant pressure does not ask for the number of epochs: more may follow.
+            "epochs": None if constant else self._epochs,
+            "reference_renewal": "batch" if self._held is None else "epoch",
         }
 
     def _own_state(self) -> dict[str, Any]:

@@ -2,18 +2,19 @@
 
 import inspect
 import logging
-from collections.abc import Iterable
-from difflib import get_close_matches
-from typing import Any, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from scipy import sparse
 
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import selection_weights
+from tailbatch.registry import Registry, check_known, qualified_name
 from tailbatch.selection.adaptive import AdaptiveSelector
 from tailbatch.selection.base import Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.hard import HardSelector
+from tailbatch.selection.importance import ImportanceSelector
 from tailbatch.selection.inputs import LabelMatrix, as_array, label_matrix, whole_number
 from tailbatch.selection.minority import MinoritySelector
 from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
@@ -22,36 +23,72 @@ from tailbatch.selection.warm_up import WarmUp
 
 logger = logging.getLogger(__name__)
 
-STRATEGIES: dict[str, type[Selector]] = {
-    cls.strategy: cls
-    for cls in (
-        RandomSelector,
-        UniformSelector,
-        BalancedSelector,
-        HardSelector,
-        AdaptiveSelector,
-        ChainSelector,
-        MinoritySelector,
-    )
-}
-"""Every strategy's class by name."""
+SelectorFactory: TypeAlias = Callable[..., Selector]
+"""Called with (Y, *, X, batch_size, seed, epochs, **options); returns a selector without warm-up."""
+StrategyLike: TypeAlias = str | type[Selector] | SelectorFactory
+"""A registered name, a selector's class, or a function that makes one."""
+
+_Kind = TypeVar("_Kind", bound=type[Selector])
+
+STRATEGIES: Registry[type[Selector] | SelectorFactory] = Registry(
+    "strategy", "tailbatch.strategies", SelectionError
+)
+"""Every strategy by name; those of other packages come from entry points."""
+
+
+def register_strategy(kind: _Kind) -> _Kind:
+    """Make a selector class of your own known by its ``strategy``, wherever a strategy is named.
+
+    A package does the same for all its users with an entry point of the group ``tailbatch.strategies``.
+
+    Examples
+    --------
+    >>> @register_strategy
+    ... class Backwards(RandomSelector):
+    ...     strategy = "backwards"
+    ...     def _draw(self, size, epoch, number):
+    ...         return super()._draw(size, epoch, number)[::-1]
+    >>> make_selector("backwards", [[1, 0], [0, 1]]).strategy
+    'backwards'
+    >>> STRATEGIES.remove("backwards")
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Selector)):
+        raise SelectionError(
+            f"a strategy is a subclass of tailbatch.selection.Selector, got {kind!r:.80}"
+        )
+    STRATEGIES.add(getattr(kind, "strategy", None), kind)  # type: ignore[arg-type] # add checks it
+    return kind
+
+
+for _kind in (
+    RandomSelector,
+    UniformSelector,
+    BalancedSelector,
+    HardSelector,
+    AdaptiveSelector,
+    ChainSelector,
+    MinoritySelector,
+    ImportanceSelector,
+):
+    register_strategy(_kind)
 
 DEFAULT_STRATEGY = MinoritySelector.strategy
-"""What is used where none is named: with a plain loss it ranked first on the validation rows of
-imbalanced datasets, see docs/reproduction.md."""
+"""What the estimator uses where none is named: with a plain loss it ranked first on the validation
+rows of imbalanced datasets, see docs/reproduction.md."""
 
 
 def make_selector(
-    strategy: str = DEFAULT_STRATEGY,
-    Y: object = None,
+    strategy: StrategyLike,
+    Y: object,
     *,
     X: object = None,
     batch_size: int = 128,
     selection_pressure: float | Schedule | str | None = None,
-    warm_up_epochs: int = 3,
+    warm_up_epochs: int | None = None,
     seed: int = 0,
     epochs: int | None = None,
     shuffle: bool = True,
+    loss: object = None,
     **options: Any,
 ) -> Selector:
     """Return a selector for the training rows, with weights and warm-up.
@@ -59,30 +96,37 @@ def make_selector(
     Parameters
     ----------
     strategy
-        A name in `STRATEGIES`; ``make_selector(Y=labels)`` takes ``minority``, which evaluation on
-        validation rows recommends.
+        A name in `STRATEGIES`, a `Selector` class, or a function of ``(Y, *, X, batch_size, seed,
+        epochs, **options)`` that returns a selector. Evaluation on validation rows recommends
+        `DEFAULT_STRATEGY`, ``minority``.
     Y
         Label matrix (n, q) of the training rows: array, sparse matrix, frame or tensor of 0 and 1.
     X
         Features or embeddings (n, d) of the training rows, scaled as for the model: the selection
         weights of ``adaptive`` and ``chain`` come from each row's neighbors. Without X they are 1.
+        Strategies that need no features ignore them.
     batch_size
         Samples in a batch.
     selection_pressure
         s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR, at most 64, which is the default
-        of ``minority``. It is 16 for ``hard``, ``adaptive`` and ``chain``; ``random``, ``uniform`` and
-        ``balanced`` have none.
+        of ``minority``. It is 16 for ``hard``, ``adaptive`` and ``chain``; ``random``, ``uniform``,
+        ``balanced`` and ``importance`` have none and refuse one.
     warm_up_epochs
-        Plain shuffled epochs first, the same batches for every strategy.
+        Plain shuffled epochs first, the same batches for every strategy. 3 where none are named, and
+        0 for ``importance``, which needs none.
     seed
         Everything random comes from it.
     epochs
         All epochs of the training, warm-up included; schedules that anneal need it.
     shuffle
         False keeps the warm-up (and ``random``) in the order of the rows, as the authors' script.
+    loss
+        The loss that is trained on, for ``importance``: its ``positive_weights`` say how far a sample
+        moves the model. None takes those of ``weighted_bce``.
     **options
         Further settings of the strategy's class, for instance ``weights=``, ``cap_quantile=``,
-        ``power=``, ``max_lag=``, ``initial_losses=``, ``importance=``.
+        ``power=``, ``max_lag=``, ``initial_losses=``, ``corrected=``, ``mix=``. One that the strategy
+        does not have is an error.
 
     Examples
     --------
@@ -93,41 +137,157 @@ def make_selector(
     ...     selector.observe([0.7, 0.2])
     >>> selector.epoch
     1
-    >>> make_selector(Y=Y).strategy
-    'minority'
     >>> make_selector("adaptve", Y)
     Traceback (most recent call last):
     ...
-    tailbatch.errors.SelectionError: unknown strategy 'adaptve'; did you mean 'adaptive'?
+    tailbatch.errors.SelectionError: unknown strategy 'adaptve'; did you mean 'adaptive'? ...
     """
-    if Y is None or not isinstance(strategy, str):
+    if not (isinstance(strategy, str) or callable(strategy)):
         raise SelectionError(
-            "make_selector needs the labels of the training rows as Y, and a strategy by its name: "
-            'make_selector("adaptive", labels), or make_selector(Y=labels) for the default'
+            "strategy must be a name, a Selector class or a function that makes a selector, got "
+            f'{type(strategy).__name__}: make_selector("minority", labels)'
         )
-    _check_name("strategy", strategy, STRATEGIES)
-    cls = STRATEGIES[strategy]
-    known = _parameters(cls)
-    for option in options:
-        _check_name(f"option of {strategy}", option, known)
+    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
     labels = label_matrix(Y)
+    if warm_up_epochs is None:
+        warm_up_epochs = getattr(maker, "warm_up_by_default", Selector.warm_up_by_default)
     warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
     offered: dict[str, Any] = {
-        "n_samples": labels.shape[0],
         "Y": labels,
+        "X": X,
+        "n_samples": labels.shape[0],
         "labels": labels,
         "batch_size": batch_size,
         "seed": seed,
         "shuffle": shuffle,
         "epochs": _epochs_after(warm_up_epochs, epochs),
     }
+    if loss is not None:
+        offered["positive_weights"] = loss
     if selection_pressure is not None:
-        offered["selection_pressure"] = as_schedule(selection_pressure, labels)
-    if "weights" in known and "weights" not in options:
-        offered["weights"] = _weights(X, labels)
-    # Each class takes what its parameters name: the signature is the declaration.
+        options["selection_pressure"] = as_schedule(selection_pressure, labels)
+    selector = _made(maker, offered, options)
+    _check_made(selector, maker, offered)
+    return WarmUp(selector, epochs=warm_up_epochs, shuffle=shuffle)
+
+
+def default_pressure(strategy: StrategyLike) -> float | Literal["imbalance"] | None:
+    """Return the pressure of a strategy where none is named; None where it has none.
+
+    Also None for a name that is not known here, as in a report on records from elsewhere.
+
+    Examples
+    --------
+    >>> default_pressure("minority"), default_pressure("adaptive"), default_pressure("random")
+    ('imbalance', 16.0, None)
+    """
+    pressure: float | Literal["imbalance"] | None = _fact(strategy, "default_pressure", None)
+    return pressure
+
+
+def strategy_place(strategy: StrategyLike) -> int:
+    """Return where a strategy stands in tables and legends; those not known here come last.
+
+    Examples
+    --------
+    >>> strategy_place("random") < strategy_place("adaptive") < strategy_place("somebody_elses")
+    True
+    """
+    place: int = _fact(strategy, "place", Selector.place)
+    return place
+
+
+def strategy_settings(strategy: StrategyLike) -> Mapping[str, bool]:
+    """Return the names of all settings of a strategy, and whether each must be given.
+
+    Those that a class hands on to the class below it in ``**settings`` are included.
+
+    Examples
+    --------
+    >>> list(strategy_settings("hard"))[:3]
+    ['n_samples', 'selection_pressure', 'batch_size']
+    """
+    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    names: dict[str, bool] = {}
+    for name, parameter in inspect.signature(maker).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            names |= _handed_on(maker, parameter)
+        else:
+            names[name] = parameter.default is inspect.Parameter.empty
+    return names
+
+
+def _fact(strategy: StrategyLike, name: str, otherwise: Any) -> Any:
+    if isinstance(strategy, str) and strategy not in STRATEGIES:
+        return otherwise
+    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    return getattr(maker, name, otherwise)
+
+
+def _handed_on(maker: Any, parameter: inspect.Parameter) -> dict[str, bool]:
+    """Return the settings in ``**settings``: a typed table's, or the keywords of the classes below."""
+    (table,) = get_args(parameter.annotation) or (None,)
+    if table is not None:
+        return dict.fromkeys(table.__annotations__, False)
+    if not isinstance(maker, type):
+        return {}
+    below = next((k for k in maker.__mro__[1:] if "__init__" in vars(k)), object)
+    names: dict[str, bool] = {}
+    for name, each in inspect.signature(below).parameters.items():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY:
+            names[name] = each.default is inspect.Parameter.empty
+        elif each.kind is inspect.Parameter.VAR_KEYWORD:
+            names |= _handed_on(below, each)
+    return names
+
+
+def _made(maker: Any, offered: Mapping[str, Any], options: dict[str, Any]) -> Selector:
+    """Call a class or function with what its parameters name: the signature is the declaration."""
+    called, known = _name_of(maker), strategy_settings(maker)
+    if isinstance(maker, type) or not _takes_anything(maker):
+        if "selection_pressure" in options and "selection_pressure" not in known:
+            raise SelectionError(f"{called} has no selection_pressure: leave it out")
+        for option in options:
+            check_known(f"option of {called}", option, known, error=SelectionError)
     settings = {name: value for name, value in offered.items() if name in known}
-    return WarmUp(cls(**(settings | options)), epochs=warm_up_epochs, shuffle=shuffle)
+    if "weights" in known and "weights" not in options:
+        settings["weights"] = _weights(offered["X"], offered["Y"])
+    own_pressure = default_pressure(maker)
+    if known.get("selection_pressure") and own_pressure is not None:
+        settings["selection_pressure"] = as_schedule(own_pressure, offered["Y"])
+    # A function is called with X as its signature says, None or not.
+    is_class = isinstance(maker, type)
+    if is_class and known.get("X") and offered["X"] is None and "X" not in options:
+        raise SelectionError(
+            f"{called} needs the features of the training rows: make_selector(..., X=features)"
+        )
+    made: Selector = maker(**(settings | options))
+    return made
+
+
+def _takes_anything(maker: Any) -> bool:
+    parameters = inspect.signature(maker).parameters.values()
+    return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+
+
+def _name_of(maker: Any) -> str:
+    return str(getattr(maker, "strategy", None) or qualified_name(maker).rpartition(".")[2])
+
+
+def _check_made(selector: object, maker: Any, offered: Mapping[str, Any]) -> None:
+    """Refuse what a function returned that is no selector for these rows."""
+    called = _name_of(maker)
+    if not isinstance(selector, Selector) or isinstance(selector, WarmUp):
+        raise SelectionError(
+            f"{called} must return a tailbatch.selection.Selector without a warm-up, which is added, "
+            f"got {selector!r:.80}"
+        )
+    for name in ("n_samples", "batch_size", "seed"):
+        if getattr(selector, name) != offered[name]:
+            raise SelectionError(
+                f"{called} returned a selector with {name}={getattr(selector, name)}, not "
+                f"{offered[name]}: hand on what it is called with"
+            )
 
 
 def _epochs_after(warm_up_epochs: int, epochs: int | None) -> int | None:
@@ -147,24 +307,3 @@ def _weights(X: object, labels: LabelMatrix) -> Any:
     if features.shape[0] != labels.shape[0]:
         raise SelectionError(f"X has {features.shape[0]} rows and Y has {labels.shape[0]}")
     return selection_weights(features, labels)
-
-
-def _parameters(cls: type[Selector]) -> list[str]:
-    """Return the names of all settings a selector class takes, those in ``**settings`` included."""
-    names: list[str] = []
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            (settings,) = get_args(parameter.annotation)
-            names += settings.__annotations__
-        else:
-            names.append(name)
-    return names
-
-
-def _check_name(what: str, name: str, known: Iterable[str]) -> None:
-    known = list(known)
-    if name in known:
-        return
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
-    raise SelectionError(f"unknown {what} {name!r}; {hint}")

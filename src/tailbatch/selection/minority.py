@@ -1,8 +1,9 @@
 """Our own selection: samples whose rare labels the model still misses."""
 
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
+from scipy import sparse
 
 from tailbatch.errors import SelectionError
 from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, dense_rows, label_matrix
@@ -15,7 +16,8 @@ from tailbatch.selection.schedule import Schedule, as_schedule
 class MissedRareLabels:
     """The score ``sum over the labels j of sample i of IRLbl_j^power * loss_ij``.
 
-    It needs the loss of each label, (b, q). A sample without labels has score 0.
+    It needs the loss of each label, (b, q). A sample without labels has score 0. The labels of each
+    sample are added one after the other, so that its score does not depend on the batch around it.
 
     Parameters
     ----------
@@ -43,8 +45,11 @@ class MissedRareLabels:
                 f"this strategy needs the loss of each label, shape {expected}, got {losses.shape}; "
                 'hand over binary_cross_entropy_with_logits(..., reduction="none") as it is'
             )
-        present = dense_rows(self._labels, index)
-        return np.asarray((present * losses) @ self._rarity)
+        place = np.flatnonzero(dense_rows(self._labels, index))
+        row, label = np.divmod(place, len(self._rarity))
+        # Not a matrix product: BLAS adds in another order at another place of the batch.
+        missed = losses.ravel()[place] * self._rarity[label]
+        return np.bincount(row, missed, minlength=len(index)).astype(np.float64, copy=False)
 
 
 class MinoritySelector(LossDrivenSelector):
@@ -74,6 +79,8 @@ class MinoritySelector(LossDrivenSelector):
     """
 
     strategy: str = "minority"
+    default_pressure = "imbalance"
+    place = 6
 
     def __init__(
         self,
@@ -92,3 +99,12 @@ class MinoritySelector(LossDrivenSelector):
             selection_pressure=as_schedule(selection_pressure, labels),
             **settings,
         )
+        self._Y, self._power = labels, power
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **super()._settings(),
+            "score": MissedRareLabels,
+            "Y": sparse.csr_array(self._Y),  # the same labels, dense or sparse, are one setting
+            "power": self._power,
+        }

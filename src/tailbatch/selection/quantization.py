@@ -1,6 +1,7 @@
 """The paper's law: probabilities from quantized losses, drawn by rejection."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +9,11 @@ import numpy.typing as npt
 from tailbatch.errors import SelectionError
 from tailbatch.selection.inputs import FloatArray, IntArray
 from tailbatch.selection.loss_law import LossLaw
+from tailbatch.selection.sums import unit_bits
 
 _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS
+_ROWS_AT_ONCE = 1 << 16
 
 
 def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> FloatArray:
@@ -61,6 +64,13 @@ class QuantizationLaw(LossLaw):
                 f"cap_quantile must lie in (0, 1], got {cap_quantile} (None for no cap)"
             )
         self._cap_quantile = cap_quantile
+        self._total: tuple[float, int] | None = (
+            None  # pressure, and the sum of all weights in units
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the law's name and its cap."""
+        return {**super().settings(), "cap_quantile": self._cap_quantile}
 
     @property
     def l_max(self) -> float:
@@ -71,18 +81,27 @@ class QuantizationLaw(LossLaw):
         """Start from these scores and find their maxima."""
         super().reset(scores, cap)
         self._maxima = BlockMaxima(scores)
+        self._total = None
 
     def update(self, index: IntArray, scores: FloatArray) -> None:
         """Take in new scores, and with them perhaps a new l_max for all samples."""
         old = self.scores[index]
         self.scores[index] = scores
+        l_max = self.l_max
         self._maxima.move(self.scores, index, old, scores)
+        if self._total is not None and self.l_max == l_max:
+            pressure, total = self._total
+            rise = self._units(scores, pressure) - self._units(old, pressure)
+            self._total = pressure, total + int(rise.sum())
+        else:
+            self._total = None
 
     def start_epoch(self) -> None:
         """Fix the cap for this epoch."""
         if self._cap_quantile is not None:
             known = self.scores[np.isfinite(self.scores)]
             self.cap = float(np.quantile(known, self._cap_quantile)) if known.size else 0.0
+            self._total = None
 
     def propose(self, pairs: FloatArray, pressure: float) -> IntArray:
         """Return the uniform candidates that pass the rejection."""
@@ -112,6 +131,25 @@ class QuantizationLaw(LossLaw):
     def log_weights_of(self, index: IntArray, pressure: float) -> FloatArray:
         """Return the log weights of a few samples, between -log(pressure) and 0."""
         return self._log_weights(self.scores[index], pressure)
+
+    def chances(self, index: IntArray, pressure: float) -> FloatArray:
+        """Return the probabilities of a few samples, from the total weight, which is kept.
+
+        The total follows each change, and is added up anew when l_max or the pressure changes. A
+        sample that holds l_max is in a batch with a chance of about b * s_e / n, so that costs
+        b * s_e a batch on average, as drawing does. Whole numbers make it free of rounding.
+        """
+        if self._total is None or self._total[0] != pressure:
+            parts = range(0, self.n_samples, _ROWS_AT_ONCE)
+            units = (self._units(self.scores[i : i + _ROWS_AT_ONCE], pressure).sum() for i in parts)
+            self._total = pressure, sum(int(each) for each in units)
+        total = self._total[1] / 2 ** unit_bits(self.n_samples)
+        return np.asarray(np.exp(self.log_weights_of(index, pressure)) / total)
+
+    def _units(self, scores: FloatArray, pressure: float) -> IntArray:
+        """Return weights as whole numbers of a small unit."""
+        weights = np.exp(self._log_weights(scores, pressure))
+        return np.asarray(np.rint(weights * 2 ** unit_bits(self.n_samples)), dtype=np.int64)
 
     def _log_weights(self, scores: FloatArray, pressure: float) -> FloatArray:
         relative = quantization_index(scores, self.l_max, self.n_samples)

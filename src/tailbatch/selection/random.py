@@ -70,6 +70,7 @@ class RandomSelector(Selector):
     """
 
     strategy: str = "random"
+    place = 0
 
     def __init__(
         self, n_samples: int, *, shuffle: bool = True, **settings: Unpack[Settings]
@@ -109,6 +110,7 @@ class UniformSelector(LawSelector):
     """
 
     strategy: str = "uniform"
+    place = 1
 
     def __init__(self, n_samples: int, **settings: Unpack[LawSettings]) -> None:
         super().__init__(UniformLaw(whole_number("n_samples", n_samples, least=1)), **settings)
@@ -135,11 +137,16 @@ class BalancedSelector(LawSelector):
     """
 
     strategy: str = "balanced"
+    place = 2
 
     def __init__(self, Y: object, *, power: float = 0.5, **settings: Unpack[LawSettings]) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
         super().__init__(StaticLaw(rarity(labels, power)), **settings)
+        self._power = power
+
+    def _settings(self) -> dict[str, Any]:
+        return {"power": self._power, **super()._settings()}
 
 
 def rarity_of_labels(Y: LabelMatrix, power: float) -> FloatArray:

@@ -44,10 +44,7 @@ class RankLaw(LossLaw):
 
     def propose(self, pairs: FloatArray, pressure: float) -> IntArray:
         """Return one sample for each pair: a rank, then a member of its tie group."""
-        # Sorting waits for the first proposal: small n is drawn by enumeration and never needs it.
-        if self._order is None:
-            self._order = RankOrder(self.scores)
-        order = self._order
+        order = self._sorted()
         rank = _inverse_rank_law(pairs[:, 0], pressure, self.n_samples)
         around = np.clip(rank + _AROUND, 0, self.n_samples - 1)
         samples, (below, scores, above) = order.at(around)
@@ -68,6 +65,22 @@ class RankLaw(LossLaw):
         weights = np.empty(self.n_samples)
         weights[order] = np.repeat(_tie_log_weights(starts, sizes, pressure, self.n_samples), sizes)
         return weights
+
+    def chances(self, index: IntArray, pressure: float) -> FloatArray:
+        """Return the share of each sample's tie group, from the closed form of the law's total."""
+        n = self.n_samples
+        if pressure == 1:
+            return np.full(len(index), 1 / n)
+        start, end = self._sorted().ties(self.scores[index])
+        # The sum of s_e^(r / n - 1) over the ranks 1..n.
+        total = math.expm1(-math.log(pressure)) / math.expm1(-math.log(pressure) / n)
+        return np.asarray(np.exp(_tie_log_weights(start, end - start, pressure, n)) / total)
+
+    def _sorted(self) -> "RankOrder":
+        # Sorting waits until it is asked for: small n is drawn by enumeration and never needs it.
+        if self._order is None:
+            self._order = RankOrder(self.scores)
+        return self._order
 
 
 def _inverse_rank_law(uniforms: FloatArray, pressure: float, n_samples: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""Pressure schedules: how strongly each epoch prefers samples of high score."""
+"""Schedules: how strongly each epoch prefers samples of high score."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,20 +59,44 @@ class Geometric:
 
     def __call__(self, epoch: int, epochs: int | None) -> float:
         """Return the pressure of an epoch, counted from 0 after the warm-up."""
-        if epochs is None:
-            raise SelectionError(f"{self} needs the number of epochs: give epochs= to the selector")
-        last = max(epochs - 1, 1)
-        if epoch >= last:
-            return float(self.end)
-        return float(self.start * (self.end / self.start) ** (epoch / last))
+        share = _share_of_epochs(self, epoch, epochs)
+        # At the end itself, which a rounded power may miss.
+        return float(self.end if share >= 1 else self.start * (self.end / self.start) ** share)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """From `start` in the first epoch to `end` in the last, by the same amount each epoch.
+
+    For the `mix` of importance sampling: ``Linear(0.3, 1)`` selects early and ends on plain shuffled
+    epochs. The number of epochs as for `Geometric`.
+
+    Examples
+    --------
+    >>> [round(Linear(0.4, 1)(epoch, 4), 6) for epoch in range(5)]
+    [0.4, 0.6, 0.8, 1.0, 1.0]
+    """
+
+    start: float
+    end: float
+
+    def __call__(self, epoch: int, epochs: int | None) -> float:
+        """Return the value of an epoch, counted from 0 after the warm-up."""
+        share = _share_of_epochs(self, epoch, epochs)
+        return float(self.end if share >= 1 else self.start + (self.end - self.start) * share)
+
+
+def _share_of_epochs(schedule: object, epoch: int, epochs: int | None) -> float:
+    """Return how far an epoch is on the way from the first to the last, 1 or more at the end."""
+    if epochs is None:
+        raise SelectionError(f"{schedule} needs the number of epochs: give epochs= to the selector")
+    return epoch / max(epochs - 1, 1)
 
 
 def imbalance_pressure(Y: LabelMatrix) -> float:
     """Return a pressure as high as the labels are imbalanced: MeanIR, at most 64.
 
-    The likeliest sample then is drawn as many times as often as the least likely one as the most
-    frequent label is more frequent than the others, so nearly balanced labels get nearly uniform
-    batches.
+    The pressure grows with the imbalance, so nearly balanced labels get nearly uniform batches.
 
     Examples
     --------

@@ -49,6 +49,7 @@ class WarmUp(Selector):
         self.selector = selector
         self.strategy = selector.strategy
         self.needs_losses = selector.needs_losses
+        self.corrected, self.softened = selector.corrected, selector.softened
         self.warm_up_epochs = whole_number("warm-up epochs", epochs, least=0)
         self._shuffle = shuffle
         self._shuffled = ShuffledEpochs(
@@ -84,8 +85,8 @@ class WarmUp(Selector):
             self._shuffled.forget()
             self.selector._start_epoch(self._after(epoch))
 
-    def _learn(self, losses: FloatArray, index: IntArray) -> None:
-        self.selector._learn(losses, index)
+    def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
+        return self.selector._learn(losses, index)
 
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "warm_up_epochs": self.warm_up_epochs}

@@ -1,16 +1,24 @@
 """Fair comparisons: the grid of runs, one run, and all of them in parallel, resumable."""
 
 from tailbatch.study.grid import Study, known_studies, load_study
-from tailbatch.study.pool import WorkerPool
-from tailbatch.study.runner import StudyOutcome, StudyProgress, run_study, study_progress
+from tailbatch.study.pool import ThisProcess, WorkerPool
+from tailbatch.study.runner import (
+    PlannedStore,
+    StudyOutcome,
+    StudyProgress,
+    run_study,
+    study_progress,
+)
 from tailbatch.study.single import run
 from tailbatch.study.sources import Source
 
 __all__ = [
+    "PlannedStore",
     "Source",
     "Study",
     "StudyOutcome",
     "StudyProgress",
+    "ThisProcess",
     "WorkerPool",
     "known_studies",
     "load_study",

@@ -9,7 +9,8 @@ from tailbatch.results import DatasetFacts, RunSpec
 Cell: TypeAlias = tuple[str, str, str, int, int]
 
 #: Rough seconds a run of each model against the MLP's, for order only.
-_MODELS = {"mlp": 1, "c2ae": 2, "mpvae": 3, "clif": 5, "dela": 8, "paca": 20}
+_MODELS: dict[str, float] = {"mlp": 1, "c2ae": 2, "mpvae": 3, "clif": 5, "dela": 8, "paca": 20}
+_MODELS |= {"logistic": 0.1, "balanced_logistic": 0.1, "forest": 0.2, "boosting": 20}
 #: Runs of one dataset and model after which more would not change a forecast much.
 _ENOUGH = 3
 
@@ -28,7 +29,9 @@ def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
     known = facts.get(spec.dataset)
     size = known.facts.get(spec.preparation, {}) if known else {}
     width = 500 + size.get("n_features", 0) + 20 * size.get("n_labels", 0)
-    return float(size.get("n_samples", 1) * spec.plan.epochs * width * _MODELS.get(spec.model, 1))
+    n_samples = int(size.get("n_samples", 1))
+    rows = n_samples * spec.plan.n_epochs(n_samples)
+    return float(rows * width * _MODELS.get(spec.model, 1))
 
 
 def cheapest_first(

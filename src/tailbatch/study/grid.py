@@ -1,40 +1,42 @@
 """A study: which runs are compared, from Python, from a TOML file or from the command line."""
 
+import hashlib
 import itertools
 import math
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
+from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data.preparation import PREPARATIONS
-from tailbatch.errors import ModelError, ResultError, SelectionError, StudyError
+from tailbatch.errors import ResultError, StudyError, TailbatchError
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, check_hyperparameters
+from tailbatch.registry import check_known
 from tailbatch.results import (
+    NO_BATCHES,
     Pressure,
     RunSpec,
     StudyPlan,
     TrainingPlan,
-    default_pressure,
     parse_pressure,
 )
 from tailbatch.results.spec import known_fields
-from tailbatch.selection import STRATEGIES, make_selector
-from tailbatch.study.names import check_known
+from tailbatch.selection import STRATEGIES, default_pressure, make_selector
+from tailbatch.study.custom import Entry, NamedEntry, named
 from tailbatch.study.sources import Source, check_distinct
-
-Entry: TypeAlias = str | Mapping[str, Any]
-"""A name, or a table with a name and settings of its own."""
-
+from tailbatch.training import check_scheduler
 
 MAX_RUNS = 10_000
 """Each planned run costs memory, and a file can ask for any number."""
 
+_NO_LETTERS = re.compile(r"\W+")
 _STUDIES = Path(__file__).parents[1] / "studies"
 
 
@@ -54,10 +56,18 @@ class Study:
     preparations
         Of `tailbatch.data.prepare`; ``as-published`` only concerns the datasets that have it.
     models
-        Names, or tables with a name and hyperparameters: ``{name = "mlp", objective = "asymmetric"}``.
+        Names, or tables with a name and hyperparameters: ``{name = "mlp", hidden = [256]}``; in Python
+        also model classes and functions that build a module, as for `make_model`. ``lr`` in such a
+        table is the model's own learning rate in place of the plan's. Those of `tailbatch.classical`
+        have no batches and appear once per fold and seed, with the strategy ``none``, whatever the
+        losses, strategies, pressures and batch sizes.
+    losses
+        Names, or tables with a name and options: ``{name = "weighted_bce", power = 1.0}``; in Python also
+        classes and functions of the labels. Every network is trained with each; None: with its own.
     strategies
         Names, or tables with a name and ``selection_pressures``, ``seeds`` or ``selection_loss`` of
-        their own; any other key is an option of the strategy.
+        their own; any other key is an option of the strategy. In Python also selector classes and
+        functions that make one. What is not registered is called by a digest of its source.
     selection_pressures
         Numbers, ``"64:1"`` for one annealed from 64 to 1, or ``"imbalance"`` for MeanIR; None is each
         strategy's own (`default_pressure`). ``random``, ``uniform`` and ``balanced`` have none and
@@ -85,9 +95,10 @@ class Study:
     """
 
     name: str
-    datasets: Sequence[Entry]
+    datasets: Sequence[NamedEntry]
     preparations: Sequence[str] = ("full",)
     models: Sequence[Entry] = ("mlp",)
+    losses: Sequence[Entry] | None = None
     strategies: Sequence[Entry] = ("random", "adaptive")
     selection_pressures: Sequence[str | float] | None = None
     batch_sizes: Sequence[int] | None = None
@@ -99,26 +110,31 @@ class Study:
     shows: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run, before anything runs."""
+        """Give everything a name, and refuse what cannot run, before anything runs."""
+        for field_, key in (("model", "models"), ("loss", "losses"), ("strategy", "strategies")):
+            if getattr(self, key) is not None:
+                object.__setattr__(self, key, named(field_, getattr(self, key)))
         check_distinct(self.sources)
-        check_known("metric", self.plan.best_by, METRICS)
+        check_known("metric", self.plan.best_by, METRICS, error=StudyError)
         for preparation in self.preparations:
-            check_known("preparation", preparation, PREPARATIONS)
-        for entry in self.models:
-            check_known("model", _settings(entry)[0], MODELS)
-        for entry in self.strategies:
-            check_known("strategy", _settings(entry)[0], STRATEGIES)
+            check_known("preparation", preparation, PREPARATIONS, error=StudyError)
+        _check_names("model", self.models, MODELS, CLASSICAL)
+        _check_names("strategy", self.strategies, STRATEGIES, [NO_BATCHES])
+        self._check_batches()
         try:
             StudyPlan(name=self.name, specs=())
             # A digest for each dataset is all that is missing; the rest is checked by making it.
             self.specs({source.name: "" for source in self.sources})
-            for entry in self.models:
-                check_hyperparameters(*_settings(entry))
+            check_scheduler(self.plan)
+            for entry, loss in itertools.product(self.models, self.losses or (None,)):
+                _check_learner(entry, loss)
             for entry in self.strategies:
                 # Pressures and seeds share the entry's options.
                 for choice in itertools.islice(self._choices(entry), 1):
                     _check_options(choice)
-        except (ResultError, ModelError, SelectionError, TypeError) as error:
+        except StudyError:
+            raise
+        except (TailbatchError, TypeError, ValueError) as error:
             raise StudyError(f"study {self.name}: {error}") from error
 
     @cached_property
@@ -136,7 +152,7 @@ class Study:
         """
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
-            self.models,
+            [_learner(*pair) for pair in itertools.product(self.models, self.losses or (None,))],
             range(min(self.n_folds, MAX_RUNS + 1)) if self.folds is None else self.folds,
             self.batch_sizes or (self.plan.batch_size,),
             [choice for entry in self.strategies for choice in self._choices(entry)],
@@ -153,19 +169,42 @@ class Study:
                 preparation=preparation,
                 n_folds=self.n_folds,
                 fold=fold,
-                model=_settings(model)[0],
-                hyperparameters=_settings(model)[1],
+                **learner.fields,
                 plan=replace(
-                    self.plan, batch_size=batch_size, selection_loss=choice.selection_loss
+                    self.plan,
+                    batch_size=batch_size,
+                    selection_loss=choice.selection_loss,
+                    lr=self.plan.lr if learner.lr is None else learner.lr,
                 ),
                 strategy=choice.strategy,
                 selection_pressure=choice.selection_pressure,
                 strategy_options=choice.options,
                 seed=choice.seed,
             )
-            for (source, preparation), model, fold, batch_size, choice in itertools.product(*axes)
+            for (source, preparation), learner, fold, size, each in itertools.product(*axes)
+            for batch_size, choice in self._concerning(learner, size, each)
         )
         return tuple({spec.digest: spec for spec in specs}.values())
+
+    def _concerning(
+        self, learner: "_Learner", batch_size: int, choice: "_Choice"
+    ) -> Iterator[tuple[int, "_Choice"]]:
+        """Yield what of batch size and choice concerns a model; without batches, the seed alone."""
+        if learner.fields["model"] in CLASSICAL:
+            loss = self.plan.selection_loss
+            size = (self.batch_sizes or (self.plan.batch_size,))[0]
+            yield size, _Choice(NO_BATCHES, None, loss, choice.seed, {})
+        elif choice.strategy != NO_BATCHES:
+            yield batch_size, choice
+
+    def _check_batches(self) -> None:
+        strategies = {_settings(entry)[0] for entry in self.strategies}
+        networks = [name for entry in self.models if (name := _settings(entry)[0]) in MODELS]
+        if strategies == {NO_BATCHES} and networks:
+            raise StudyError(
+                f"the strategy {NO_BATCHES} is for models without batches ({', '.join(CLASSICAL)}), "
+                f"and {networks[0]} needs one of: {', '.join(STRATEGIES)}"
+            )
 
     def _choices(self, entry: Entry) -> Iterator["_Choice"]:
         strategy, options = _settings(entry)
@@ -189,7 +228,7 @@ class Study:
         >>> Study.from_dict({"name": "try", "datasets": ["debtags"], "stategies": ["random"]})
         Traceback (most recent call last):
         ...
-        tailbatch.errors.StudyError: there is no key of a study 'stategies'; did you mean strategies? ...
+        tailbatch.errors.StudyError: unknown key of a study 'stategies'; did you mean 'strategies'? ...
         """
         values = dict(values)
         changes = values.pop("quick", None)
@@ -201,7 +240,7 @@ class Study:
             values = _quick(values, changes)
         keys = [item.name for item in fields(cls)]
         for key in values:
-            check_known("key of a study", key, keys)
+            check_known("key of a study", key, keys, error=StudyError)
         for key in ("name", "datasets"):
             if key not in values:
                 raise StudyError(f"a study needs the key {key}")
@@ -218,6 +257,41 @@ class Study:
     def from_toml(cls, path: Path, *, quick: bool = False) -> Self:
         """Read a study file; ``extends = "table-2"`` starts from that study of the paper."""
         return cls.from_dict(_read(path), quick=quick)
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """A model with a loss: what a run says of it, and the learning rate of its own, if any."""
+
+    fields: Mapping[str, Any]
+    lr: float | None
+
+
+def _learner(model: Entry, loss: Entry | None) -> _Learner:
+    name, hyperparameters = _settings(model)
+    lr = hyperparameters.pop("lr", None)
+    fields: dict[str, Any] = {"model": name, "hyperparameters": hyperparameters}
+    # One run has one spelling: cross-entropy is what models train with that take a loss.
+    if name not in CLASSICAL and loss is not None and loss not in ("bce", {"name": "bce"}):
+        fields["loss"], fields["loss_options"] = _settings(loss)
+    return _Learner(fields, lr)
+
+
+def _check_learner(model: Entry, loss: Entry | None) -> None:
+    """Raise unless a model can be made with its settings and trained with the loss."""
+    name, settings = _settings(model)
+    if name in CLASSICAL:
+        make_classical(name, settings)
+        return
+    settings.pop("lr", None)
+    check_hyperparameters(name, settings, _table(loss))
+
+
+def _table(loss: Entry | None) -> dict[str, Any] | None:
+    if loss is None:
+        return None
+    name, options = _settings(loss)
+    return {"name": name, **options}
 
 
 @dataclass(frozen=True)
@@ -250,14 +324,37 @@ def load_study(name_or_path: str, *, quick: bool = False) -> Study:
     >>> load_study("tabel-4")
     Traceback (most recent call last):
     ...
-    tailbatch.errors.StudyError: there is no study or study file 'tabel-4'; did you mean table-4? ...
+    tailbatch.errors.StudyError: unknown study or study file 'tabel-4'; did you mean 'table-4'? ...
     """
     path = Path(name_or_path)
     if path.suffix == ".toml":
         return Study.from_toml(path, quick=quick)
     known = known_studies()
-    check_known("study or study file", name_or_path, known)
+    check_known("study or study file", name_or_path, known, error=StudyError)
     return Study.from_toml(known[name_or_path], quick=quick)
+
+
+def name_of_its_own(name: str, datasets: Sequence[str], runs: Iterable[str]) -> str:
+    """Return a name that only a study of the same runs has: with its data, and a digest of its runs.
+
+    Parameters
+    ----------
+    name
+        What it begins with.
+    datasets
+        Their names; the first is shown.
+    runs
+        The digests of the runs, in any order.
+
+    Examples
+    --------
+    >>> name_of_its_own("compare", ["scene", "yeast"], ["ab12", "cd34"])
+    'compare-scene-and-1-more-dbfa1458'
+    """
+    shown = _NO_LETTERS.sub("-", datasets[0])[:40].strip("-") if datasets else ""
+    more = f"and-{len(datasets) - 1}-more" if len(datasets) > 1 else ""
+    digest = hashlib.sha256("\n".join(sorted(runs)).encode()).hexdigest()[:8]
+    return "-".join(filter(None, (name, shown, more, digest)))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -269,7 +366,7 @@ def _read(path: Path) -> dict[str, Any]:
     base = values.pop("extends", None)
     if base is None:
         return values
-    check_known("study to extend", base, known_studies())
+    check_known("study to extend", base, known_studies(), error=StudyError)
     return {**_read(known_studies()[base]), **values}
 
 
@@ -291,7 +388,7 @@ def _plan(values: Mapping[str, Any]) -> TrainingPlan:
     if not isinstance(values, Mapping):
         raise StudyError(f"the key plan of a study is a table, got {values!r}")
     for key in values:
-        check_known("key of a plan", key, keys)
+        check_known("key of a plan", key, keys, error=StudyError)
     try:
         lists: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
@@ -304,6 +401,10 @@ def _plan(values: Mapping[str, Any]) -> TrainingPlan:
 
 def _check_options(choice: _Choice) -> None:
     """Make the strategy for a few rows: what it does not take is better said before anything runs."""
+    if choice.strategy == NO_BATCHES:
+        if choice.options:
+            raise StudyError(f"the strategy {NO_BATCHES} has no option {min(choice.options)!r}")
+        return
     rows = np.eye(8, 2)
     # What the study itself sets cannot be an option, too.
     own: dict[str, Any] = {"batch_size": 4, "warm_up_epochs": 0, "seed": 0, "epochs": 1}
@@ -315,11 +416,19 @@ def _check_options(choice: _Choice) -> None:
     make_selector(choice.strategy, rows, X=rows, **own, **choice.options)
 
 
+def _check_names(
+    what: str, entries: Sequence[Entry], known: Mapping[str, Any], others: Collection[str]
+) -> None:
+    for name, _ in map(_settings, entries):
+        if name not in others and name not in known:  # also what has a name in this process only
+            check_known(what, name, [*known, *others], error=StudyError)
+
+
 def _settings(entry: Entry) -> tuple[str, dict[str, Any]]:
     """Return the name in an entry, and its settings."""
     if isinstance(entry, str):
         return entry, {}
-    settings = dict(entry)
+    settings = dict(entry) if isinstance(entry, Mapping) else {}
     if not isinstance(settings.get("name"), str):
         raise StudyError(f"a table of settings needs a name, got {settings}")
     return settings.pop("name"), settings

@@ -7,9 +7,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from typing import Any
 
 _busy = threading.Lock()
 _GRACE = 5  # seconds
@@ -45,6 +46,30 @@ class WorkerPool(ProcessPoolExecutor):
         if cancel_futures:
             self._lifeline.close()
         super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+class ThisProcess(Executor):
+    """Does each call at once, in this process: no workers to start, for small studies and notebooks.
+
+    Ctrl-C during a run, which then saves, ends the study.
+
+    Examples
+    --------
+    >>> with ThisProcess() as process:
+    ...     process.submit(divmod, 7, 3).result()
+    (2, 1)
+    """
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function and return its result as a future that is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        if getattr(future.exception() or future.result(), "interrupted", False):
+            raise KeyboardInterrupt
+        return future
 
 
 def _start_worker(lifeline: Connection) -> None:

@@ -8,14 +8,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailbatch.errors import ResultError, StudyError, TailbatchError, TrainingInterrupted
 from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
+from tailbatch.study.custom import Custom, can_travel, customs_of, make_known
 from tailbatch.study.forecast import Forecast, cheapest_first
-from tailbatch.study.grid import Study
-from tailbatch.study.pool import interruptible
+from tailbatch.study.grid import Study, name_of_its_own
+from tailbatch.study.pool import ThisProcess, interruptible
 from tailbatch.study.single import run_and_keep
 from tailbatch.study.sources import Source, facts_of
 
@@ -56,25 +57,52 @@ class StudyProgress:
 class StudyOutcome:
     """What became of a study's runs: how many were done now or before, and which failed.
 
+    ``plan`` is what the store called the study, and the runs it wanted.
+
     Examples
     --------
-    >>> StudyOutcome(done=3, skipped=1, failures=()).skipped
+    >>> StudyOutcome(done=3, skipped=1, failures=(), plan=StudyPlan(name="mine", specs=())).skipped
     1
     """
 
     done: int
     skipped: int
     failures: tuple[RunFailure, ...]
+    plan: StudyPlan = field(repr=False)
+
+
+class PlannedStore(ResultStore):
+    """A store in which one study counts, with this plan, whatever has taken its name there since.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store, plan = ResultStore(tempfile.mkdtemp()), StudyPlan(name="mine", specs=(), title="Mine")
+    >>> PlannedStore(store, plan).study("mine").title
+    'Mine'
+    """
+
+    def __init__(self, store: ResultStore, plan: StudyPlan) -> None:
+        super().__init__(store.path)
+        self._plan = plan
+
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the one study that counts."""
+        return (self._plan,)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run for a worker: the spec, where its dataset and its store are, how often it saves."""
+    """A run for a worker: the spec, where its dataset and its store are, how often it saves.
+
+    `customs` are the strategies, models and losses from outside the package that the spec names.
+    """
 
     spec: RunSpec
     source: Source
     store: Path
     checkpoint_every: int
+    customs: tuple[Custom, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +121,7 @@ def perform(job: Job) -> JobOutcome:
     start = time.perf_counter()
     try:
         with interruptible():
+            make_known(job.customs)
             run_and_keep(job.spec, job.source, ResultStore(job.store), job.checkpoint_every)
     except (KeyboardInterrupt, TrainingInterrupted):
         return JobOutcome(time.perf_counter() - start, interrupted=True)
@@ -126,13 +155,15 @@ def run_study(
     workers: int,
     listen: Callable[[StudyProgress], None] | None = None,
     checkpoint_every: int = 10,
+    own_name: bool = False,
 ) -> StudyOutcome:
     """Do the runs of a study that the store does not have.
 
     A run that fails is tried once more at the end, from its start, then listed. When a worker dies,
     the pool is made anew and the runs that were under way go on from their checkpoints. Ctrl-C stops
     everything, and saves; the same call goes on. Several machines may work on one study through a
-    shared store: a run that is under way elsewhere is left for last.
+    shared store: a run that is under way elsewhere is left for last. A custom strategy, model or loss
+    that workers cannot import, such as a notebook's, is run in this process, after the others.
 
     Parameters
     ----------
@@ -148,6 +179,9 @@ def run_study(
         Told about progress about twice a second.
     checkpoint_every
         Epochs between two checkpoints of a run.
+    own_name
+        Call the study after its data and a digest of its runs, too, so that no other one in the store
+        takes its place. Otherwise it replaces the one of its name.
 
     Examples
     --------
@@ -164,22 +198,41 @@ def run_study(
     facts, unreadable = _look_up(study, store)
     digests = {s.name: facts[s.name].digest if s.name in facts else "" for s in study.sources}
     specs = cheapest_first(study.specs(digests), facts)
-    store.keep_study(
-        StudyPlan(name=study.name, specs=specs, title=study.title, shows=tuple(study.shows))
-    )
+    name = study.name
+    if own_name:
+        name = name_of_its_own(name, list(digests), (spec.digest for spec in specs))
+    plan = StudyPlan(name=name, specs=specs, title=study.title, shows=tuple(study.shows))
+    store.keep_study(plan)
     runner = _Runner(store, Forecast(facts), workers, total=len(specs), listen=listen)
     sources = {source.name: source for source in study.sources}
     done = store.done()
+    here: list[Job] = []
     for spec in specs:
         if spec.digest in done:
             runner.skip(spec)
         elif spec.dataset in unreadable:
             runner.fail(spec, unreadable[spec.dataset])
         else:
-            job = Job(spec, sources[spec.dataset], store.path.resolve(), checkpoint_every)
-            runner.waiting.append(job)
+            customs = customs_of(spec)
+            place = store.path.resolve()
+            job = Job(spec, sources[spec.dataset], place, checkpoint_every, customs)
+            (runner.waiting if all(map(can_travel, customs)) else here).append(job)
     runner.work_off(executor)
-    return StudyOutcome(runner.done, runner.skipped, tuple(runner.failures))
+    if here:
+        _say_who_stays(here)
+        runner.waiting.extend(here)
+        runner.workers = 1
+        runner.work_off(ThisProcess)
+    return StudyOutcome(runner.done, runner.skipped, tuple(runner.failures), plan)
+
+
+def _say_who_stays(jobs: Iterable[Job]) -> None:
+    customs = {custom[:2]: custom for job in jobs for custom in job.customs}
+    names = [f"{c.field} {c.name}" for c in customs.values() if not can_travel(c)]
+    _log.info(
+        "%s: other processes cannot import this code, so its runs are done in this one",
+        ", ".join(names),
+    )
 
 
 def study_progress(store: ResultStore) -> dict[str, StudyProgress]:

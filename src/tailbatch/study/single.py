@@ -1,6 +1,7 @@
 """One run from data to record."""
 
 import logging
+import math
 import platform
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data import MultiLabelDataset, Parts
 from tailbatch.errors import TrainingError
 from tailbatch.imbalance import label_counts, minority_labels, selection_weights
@@ -28,9 +30,18 @@ from tailbatch.metrics import (
 from tailbatch.models import MultiLabelModel, make_model, seeded
 from tailbatch.models.blocks import label_bce
 from tailbatch.results import ResultStore, RunRecord, RunSpec
-from tailbatch.selection import Geometric, Selector, make_selector
+from tailbatch.selection import Geometric, Selector, make_selector, strategy_settings
+from tailbatch.study.custom import unregistered
 from tailbatch.study.sources import Source, parts_of
-from tailbatch.training import Callback, LabeledRows, Rows, Trainer, Training
+from tailbatch.training import (
+    Callback,
+    LabeledRows,
+    Rows,
+    Trainer,
+    Training,
+    prefers_sparse,
+    score_rows,
+)
 from tailbatch.training.checkpoints import load_checkpoint
 
 _PACKAGES = ("tailbatch", "torch", "numpy", "scipy", "scikit-learn")
@@ -77,8 +88,16 @@ def run(
     """
     with _one_thread():
         parts = parts_of(spec, source or Source(spec.dataset))
-        model = make_model(spec.model, parts.train, seed=spec.seed, **spec.hyperparameters)
-        selector = _selector(spec, parts.train)
+        if spec.model in CLASSICAL:
+            return _without_batches(spec, parts), {}
+        model = make_model(
+            spec.model,
+            parts.train,
+            seed=spec.seed,
+            loss=spec.loss and {"name": spec.loss, **spec.loss_options},
+            **spec.hyperparameters,
+        )
+        selector = _selector(spec, parts.train, model.loss)
         trainer = Trainer(
             spec.plan,
             seed=spec.seed,
@@ -132,23 +151,25 @@ def _drop_damaged(checkpoint: Path) -> None:
             checkpoint.unlink()
 
 
-def _selector(spec: RunSpec, train: MultiLabelDataset) -> Selector:
+def _selector(spec: RunSpec, train: MultiLabelDataset, loss: object) -> Selector:
     pressure = spec.selection_pressure
     return make_selector(
         spec.strategy,
         train.Y,
+        X=train.X,
         batch_size=spec.plan.batch_size,
         selection_pressure=Geometric(*pressure) if isinstance(pressure, tuple) else pressure,
         warm_up_epochs=spec.plan.warm_up_epochs,
         seed=spec.seed,
-        epochs=spec.plan.epochs,
+        epochs=spec.plan.n_epochs(train.n_samples),
+        loss=loss,
         **{**_weight_option(spec, train), **spec.strategy_options},
     )
 
 
 def _weight_option(spec: RunSpec, train: MultiLabelDataset) -> dict[str, Any]:
     """Return the selection weights where the strategy takes them, worked out once for each fold."""
-    if spec.strategy not in ("adaptive", "chain") or "weights" in spec.strategy_options:
+    if "weights" not in strategy_settings(spec.strategy) or "weights" in spec.strategy_options:
         return {}
     fold = (spec.dataset_digest, spec.preparation, str(spec.n_folds), str(spec.fold))
     if fold not in _weights:
@@ -157,21 +178,57 @@ def _weight_option(spec: RunSpec, train: MultiLabelDataset) -> dict[str, Any]:
     return {"weights": _weights[fold]}
 
 
+def _without_batches(spec: RunSpec, parts: Parts) -> RunRecord:
+    """Return the record of a learner that has no epochs: what it scores, and what it chose."""
+    start = time.perf_counter()
+    learned = make_classical(spec.model, spec.hyperparameters).learn(parts, seed=spec.seed)
+    return _scored_record(
+        spec,
+        parts,
+        learned.validation,
+        learned.test,
+        history=(),
+        best_epoch=0,
+        warm_up_digest="",
+        diagnostics={"chosen": learned.chosen},
+        seconds=time.perf_counter() - start,
+    )
+
+
 def _record(spec: RunSpec, parts: Parts, model: MultiLabelModel, training: Training) -> RunRecord:
+    return _scored_record(
+        spec,
+        parts,
+        _scores(model, parts.validation),
+        _scores(model, parts.test),
+        exposure=training.label_exposure,
+        history=tuple(asdict(epoch) for epoch in training.epochs),
+        best_epoch=training.best_epoch,
+        warm_up_digest=training.warm_up_digest,
+        diagnostics=_diagnostics(spec, parts.train, training),
+        max_lag=training.diagnostics.lag,
+        seconds=training.epochs[-1].seconds,
+    )
+
+
+def _scored_record(
+    spec: RunSpec,
+    parts: Parts,
+    on_validation: np.ndarray,
+    on_test: np.ndarray,
+    *,
+    exposure: np.ndarray | None = None,
+    **facts: Any,
+) -> RunRecord:
+    """Return the record of scores; `facts` are its other fields."""
     minority = minority_labels(parts.train.Y)
-    on_validation, on_test = _scores(model, parts.validation), _scores(model, parts.test)
     thresholds = tune_thresholds(parts.validation.Y, on_validation)
     return RunRecord(
         spec=spec,
         validation=_metrics(parts.validation, on_validation, minority, thresholds),
         test=_metrics(parts.test, on_test, minority, thresholds),
-        history=tuple(asdict(epoch) for epoch in training.epochs),
-        best_epoch=training.best_epoch,
-        warm_up_digest=training.warm_up_digest,
-        labels=_labels(parts, on_test, minority, training),
-        diagnostics=_diagnostics(spec, parts.train, training),
-        max_lag=training.diagnostics.lag,
-        seconds=training.epochs[-1].seconds,
+        labels=_labels(parts, on_test, minority, exposure),
+        **facts,
         versions={name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
         machine={"system": platform.system(), "processor": platform.machine()},
@@ -179,7 +236,8 @@ def _record(spec: RunSpec, parts: Parts, model: MultiLabelModel, training: Train
 
 
 def _scores(model: MultiLabelModel, rows: MultiLabelDataset) -> np.ndarray:
-    return np.concatenate([model.predict_proba(x).numpy() for x in Rows(rows.X).chunks(1024)])
+    features = Rows(rows.X, sparse_batches=prefers_sparse(model, rows.X))
+    return score_rows(model.predict_proba, features)
 
 
 def _metrics(
@@ -195,10 +253,9 @@ def _metrics(
 
 
 def _labels(
-    parts: Parts, scores: np.ndarray, minority: np.ndarray, training: Training
+    parts: Parts, scores: np.ndarray, minority: np.ndarray, exposure: np.ndarray | None
 ) -> tuple[dict[str, Any], ...]:
     n_labels = parts.train.n_labels
-    exposure = training.label_exposure
     columns = {
         "name": parts.train.label_names,
         "positives": label_counts(parts.train.Y).tolist(),
@@ -218,12 +275,17 @@ def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) ->
     said = asdict(training.diagnostics)
     del said["label_exposure"]  # it is with the labels
     epochs, steps = len(training.epochs), training.epochs[-1].steps
-    drawn = epochs * train.n_samples
+    batches = math.ceil(train.n_samples / spec.plan.batch_size)
+    # A budget in steps may cut the last epoch short.
+    drawn = steps // batches * train.n_samples + steps % batches * spec.plan.batch_size
     if spec.strategy_options.get("full_batches"):
         warm_up = min(epochs, spec.plan.warm_up_epochs)
         batch_size = min(spec.plan.batch_size, train.n_samples)
         drawn = warm_up * train.n_samples + (epochs - warm_up) * steps // epochs * batch_size
-    return {**said, "steps": steps, "drawn_samples": drawn}
+    budget = {**said, "steps": steps, "drawn_samples": drawn}
+    # Nobody else can do such a run again by its name alone.
+    own = unregistered(spec)
+    return budget | {"unregistered": own} if own else budget
 
 
 def _arrays(
@@ -250,7 +312,8 @@ def _losses_of_both_kinds(
     """Return each sample's BCE and its share of the model's own loss, at the best epoch (Figure 6)."""
     losses, objectives = [], []
     with torch.no_grad(), seeded(spec.seed, "evaluation", 0):
-        for x, y in LabeledRows(train).chunks(spec.plan.batch_size):
+        rows = LabeledRows(train, sparse_batches=prefers_sparse(model, train.X))
+        for x, y in rows.chunks(spec.plan.batch_size):
             step = model.step(x, y)
             losses.append(label_bce(step.logits, y).mean(1).numpy())
             objectives.append(step.sample_objective.numpy())

@@ -13,8 +13,8 @@ from tailbatch.data.catalog import catalog, find
 from tailbatch.data.preparation import PreparedDataset, prepare
 from tailbatch.errors import StudyError, TailbatchError
 from tailbatch.imbalance import label_cardinality, label_density, mean_imbalance_ratio
+from tailbatch.registry import check_known
 from tailbatch.results import DatasetFacts, ResultStore, RunSpec
-from tailbatch.study.names import check_known
 
 FOLD_SEED = 0
 """The folds of a dataset are the same for every study and seed; a seed varies weights and batches."""
@@ -42,7 +42,7 @@ class Source:
     >>> Source.of("debtag")
     Traceback (most recent call last):
     ...
-    tailbatch.errors.StudyError: there is no dataset or file 'debtag'; did you mean debtags? ...
+    tailbatch.errors.StudyError: unknown dataset or file 'debtag'; did you mean 'debtags'? ...
     """
 
     name: str
@@ -54,7 +54,7 @@ class Source:
         """Return the source that a study's entry means: a name, a file, or a table with `labels`."""
         if isinstance(entry, Mapping):
             for key in entry:
-                check_known("key of a dataset", key, ("path", "name", "labels"))
+                check_known("key of a dataset", key, ("path", "name", "labels"), error=StudyError)
             if "path" not in entry:
                 raise StudyError(f"a dataset given as a table needs a path, got {dict(entry)}")
             labels = entry.get("labels")
@@ -66,7 +66,7 @@ class Source:
         path = Path(entry)
         if path.suffix or _exists(path):
             return cls(file_name(path), _existing(path))
-        check_known("dataset or file", entry, catalog())
+        check_known("dataset or file", entry, catalog(), error=StudyError)
         return cls(entry)
 
     def has(self, preparation: str) -> bool:
@@ -83,8 +83,6 @@ class Source:
     def load(self) -> MultiLabelDataset:
         """Read the dataset."""
         labels: Any = list(self.labels) if isinstance(self.labels, tuple) else self.labels
-        if isinstance(labels, str) and labels.casefold().endswith(".xml"):
-            labels = Path(labels)
         return load_dataset(self.file or self.name, labels=labels)
 
 

@@ -1,8 +1,9 @@
 """The one loop: draw, step, observe; validation; the best epoch; checkpoints."""
 
+from tailbatch.training.learning_rate import check_scheduler
 from tailbatch.training.progress import weights_digest
 from tailbatch.training.records import Callback, Epoch, Training
-from tailbatch.training.rows import LabeledRows, Rows
+from tailbatch.training.rows import LabeledRows, Rows, prefers_sparse, score_rows
 from tailbatch.training.trainer import Trainer, choose_device
 
 __all__ = [
@@ -12,6 +13,9 @@ __all__ = [
     "Rows",
     "Trainer",
     "Training",
+    "check_scheduler",
     "choose_device",
+    "prefers_sparse",
+    "score_rows",
     "weights_digest",
 ]

@@ -1,9 +1,12 @@
 """Checkpoints: the whole state of a training in one safetensors file, and signals that ask for one.
 
 The tensors are the file's tensors; everything else is JSON in its header. One file means one atomic
-rename, and nothing on the read path can execute code.
+rename, and nothing on the read path can execute code. The JSON begins with a seal: the SHA-256 of the
+whole file, in which the seal's own place counts as zeros. So any changed bit is noticed, and before
+anything of the file is used.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -23,10 +26,14 @@ from safetensors.torch import save_file
 from tailbatch.errors import TrainingError
 from tailbatch.files import replacing
 
-VERSION = 1
+VERSION = 2
 MALFORMED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
 """What using values of the wrong kind raises, when a readable file was made for something else."""
 _HEADER = "tailbatch"
+_BLANK = "0" * 64
+_MARK = rb'{"__metadata__":{"tailbatch":"{\"seal\": \"'
+_LENGTH = 8  # bytes of a safetensors file before its header
+_SEAL_AT = _LENGTH + len(_MARK)
 _TENSOR, _ARRAY, _ITEMS, _TUPLE = "$tensor", "$array", "$items", "$tuple"
 
 
@@ -43,12 +50,48 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """
     tensors: dict[str, torch.Tensor] = {}
     plain = _flatten(dict(state), tensors)
-    header = {_HEADER: json.dumps({"version": VERSION, "state": plain})}
+    header = {_HEADER: json.dumps({"seal": _BLANK, "version": VERSION, "state": plain})}
     with replacing(path) as temporary:
         try:
             save_file(tensors, temporary, metadata=header)
         except SafetensorError as error:
             raise _system_error(error, path) from error
+        seal(temporary)
+
+
+def seal(path: Path) -> None:
+    """Write the SHA-256 of a checkpoint into the place that is kept for it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "checkpoint.safetensors"
+    >>> save_checkpoint(path, {"step": 3})
+    >>> _ = path.write_bytes(path.read_bytes().replace(b"3", b"4"))
+    >>> load_checkpoint(path)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: .../checkpoint.safetensors is damaged: ...
+    >>> seal(path)
+    >>> load_checkpoint(path)
+    {'step': 4}
+    """
+    found = _seals(path)
+    if found is None:
+        raise TrainingError(f"{path} has no place for a seal: it is not a checkpoint")
+    with path.open("r+b") as file:
+        file.seek(_SEAL_AT)
+        file.write(found[1])
+
+
+def _seals(path: Path) -> tuple[bytes, bytes] | None:
+    """Return the seal that a file carries and the one that it should; None where it has no place."""
+    with path.open("rb") as file:
+        head, sealed = file.read(_SEAL_AT), file.read(len(_BLANK))
+        if head[_LENGTH:] != _MARK or len(sealed) != len(_BLANK):
+            return None
+        digest = hashlib.sha256(head + _BLANK.encode())
+        return sealed, hashlib.file_digest(file, lambda: digest).hexdigest().encode()
 
 
 def _system_error(error: SafetensorError, path: Path) -> Exception:
@@ -59,6 +102,12 @@ def _system_error(error: SafetensorError, path: Path) -> Exception:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read what `save_checkpoint` wrote; anything else is an error that names the file."""
+    seals = _seals(path)
+    if seals is not None and seals[0] != seals[1]:
+        raise TrainingError(
+            f"{path} is damaged: its content is not what its SHA-256 says. Take it from a copy, or "
+            "remove it and start anew"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[_HEADER])
@@ -67,6 +116,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
                     f"{path} is a checkpoint of version {header['version']}, this package reads "
                     f"version {VERSION}: resume with the version that wrote it, or start anew"
                 )
+            if seals is None:
+                raise ValueError("it has no seal")
             names = file.keys()
             tensors = {name: file.get_tensor(name) for name in names}
         state = _restore(header["state"], tensors)

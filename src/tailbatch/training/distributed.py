@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 
 from tailbatch.errors import SelectionError
-from tailbatch.selection import Selector
+from tailbatch.selection import Selector, weighted_mean
+from tailbatch.training.ranks import are_together, finish, meet, telling_ranks
 
 Losses: TypeAlias = npt.NDArray[np.float32]
 _NUMBER = 8  # bytes of a message that say which batch it is about
@@ -22,6 +23,7 @@ class Slice(NamedTuple):
     number: int
     whole: npt.NDArray[np.int64]
     local: npt.NDArray[np.int64]
+    start: int  # where the share begins in the batch
     padded: bool
 
 
@@ -35,7 +37,8 @@ class DistributedSelector:
 
     The losses of a batch travel in one collective over gloo, as float32. Which samples they belong to
     need not travel, since every rank drew the same batch; its number does, so that ranks which are not
-    at the same batch are told so instead of mixing losses up.
+    at the same batch are told so instead of mixing losses up. A rank that refuses tells the others
+    why, and ranks wait for each other ``TAILBATCH_RANK_TIMEOUT`` seconds at most, 1800 by default.
 
     Parameters
     ----------
@@ -88,6 +91,11 @@ class DistributedSelector:
         return self.selector.epoch
 
     @property
+    def n_ranks(self) -> int:
+        """How many processes take part; known from the first batch on."""
+        return self._n_ranks
+
+    @property
     def max_lag(self) -> int:
         """How many batches may be drawn ahead of their losses."""
         return self.selector.max_lag
@@ -102,7 +110,8 @@ class DistributedSelector:
 
     def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
         """Hand out this rank's slices of one epoch."""
-        self._join_ranks()
+        with telling_ranks():
+            self._join_ranks()
         self._forget()
         self._left = self.selector.batches_left
         for whole in self.selector:
@@ -122,6 +131,31 @@ class DistributedSelector:
         part = self._out[self._find(index)]
         return 0.0 if part.padded else len(part.local) * self._n_ranks / len(part.whole)
 
+    def unequal_weights(self, index: npt.ArrayLike | None = None) -> npt.NDArray[np.float64] | None:
+        """Return the importance weights of this rank's slice; None where a plain mean is meant.
+
+        They sum to about 1 on every rank: multiply with `loss_scale` as without weights.
+        """
+        part = self._out[self._find(index)]
+        weights = self.selector.unequal_weights(part.whole)
+        if weights is None:
+            return None
+        own = weights[part.start : part.start + len(part.local)]
+        return own * (len(part.whole) / len(part.local))
+
+    def mean(self, losses: Any, index: npt.ArrayLike | None = None) -> Any:
+        """Return this rank's loss to train on, as `Selector.mean`; `loss_scale` is still to come."""
+        return weighted_mean(losses, self.unequal_weights(index) if self.corrected else None)
+
+    def weights_used(self, index: npt.ArrayLike | None = None) -> bool:
+        """Tell whether somebody has taken the weights of a slice's batch, for adapters."""
+        return self.selector.weights_used(self._out[self._find(index)].whole)
+
+    @property
+    def corrected(self) -> bool:
+        """Whether draws have importance weights that must be used."""
+        return self.selector.corrected
+
     def observe(self, losses: Any, index: npt.ArrayLike | None = None) -> None:
         """Tell all ranks the losses of this rank's slice; every rank does so once for each batch.
 
@@ -132,6 +166,10 @@ class DistributedSelector:
         index
             The slice they belong to; may be left out while only one is under way.
         """
+        with telling_ranks():
+            self._observe(losses, index)
+
+    def _observe(self, losses: Any, index: npt.ArrayLike | None) -> None:
         place = self._find(index)
         part = self._out[place]
         values = torch.as_tensor(losses).detach().to("cpu", torch.float32).numpy()
@@ -143,10 +181,14 @@ class DistributedSelector:
         del self._out[place]
         self._held.append((part, values))
         if len(self._held) >= self.gather_every or (self._left == 0 and not self._out):
-            self.flush()
+            self._flush()
 
     def flush(self) -> None:
         """Exchange the losses held back by `gather_every`; every rank does so before saving."""
+        with telling_ranks():
+            self._flush()
+
+    def _flush(self) -> None:
         if self._group is None:
             for part, values in self._held:
                 self.selector.observe(values, part.whole)
@@ -162,16 +204,25 @@ class DistributedSelector:
         self._held.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the selector's state, the same on every rank; one rank may save it for all."""
+        """Return the selector's state, the same on every rank; one rank may save it for all.
+
+        A single process may go on with it, and a group with the state of a single process.
+        """
         if self._held:
             raise SelectionError(
                 f"the losses of {len(self._held)} batches are held back (gather_every="
                 f"{self.gather_every}): call flush() on every rank before saving"
             )
-        return self.selector.state_dict()
+        return self.selector.state_dict() | {"gather_every": self.gather_every}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; every rank loads it."""
+        """Continue from a saved state; every rank loads it. Other settings are refused."""
+        saved = state.get("gather_every", 1) if isinstance(state, Mapping) else 1
+        if int(saved) != self.gather_every:
+            raise SelectionError(
+                f"the state was saved with gather_every {int(saved)}, this DistributedSelector has "
+                f"{self.gather_every}: losses would come at other batches than before"
+            )
         self.selector.load_state_dict(state)
         self._agreed = False
         self._forget()
@@ -181,6 +232,10 @@ class DistributedSelector:
         if epoch != self.epoch:
             self._forget()
         self.selector.set_epoch(epoch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: it finds the other ranks by itself, at its first batch."""
+        return vars(self) | {"_group": None, "_agreed": False, "_out": [], "_held": []}
 
     # ---- slices ------------------------------------------------------------------------------
 
@@ -193,8 +248,8 @@ class DistributedSelector:
         local = whole[start:end]
         self._number += 1
         if len(local) == 0:
-            return Slice(self._number, whole, whole[:1], padded=True)
-        return Slice(self._number, whole, local, padded=False)
+            return Slice(self._number, whole, whole[:1], 0, padded=True)
+        return Slice(self._number, whole, local, start, padded=False)
 
     def _largest(self, part: Slice) -> int:
         """Return the rows of the largest slice: what every rank's message has room for."""
@@ -228,8 +283,9 @@ class DistributedSelector:
         """Find the other ranks, once, and refuse those whose selector would draw other batches."""
         if self._agreed:
             return
-        if dist.is_available() and dist.is_initialized():
+        if are_together():
             if self._group is None:
+                meet()  # making a group waits for all ranks, and cannot be told of a refusal
                 # Of its own, so that losses travel the same way whatever the gradients use.
                 self._group = dist.new_group(backend="gloo")
             self._rank, self._n_ranks = dist.get_rank(), dist.get_world_size()
@@ -261,7 +317,7 @@ class DistributedSelector:
         """Return the messages of all ranks, which must be of the same size, one in each row."""
         own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         gathered = torch.empty(self._n_ranks, len(own), dtype=torch.uint8)
-        dist.all_gather(list(gathered.unbind()), own, group=self._group)
+        finish(dist.all_gather(list(gathered.unbind()), own, group=self._group, async_op=True))
         return gathered.numpy()
 
     def _deliver(self, part: Slice, tail: tuple[int, ...], messages: npt.NDArray[np.uint8]) -> None:

@@ -3,15 +3,22 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tailbatch.errors import TrainingError
+from tailbatch.training.ranks import are_together, finish, meet, rank_timeout, telling_ranks
+
 
 @contextmanager
 def process_group() -> Iterator[None]:
     """Join the processes that ``torchrun`` started, if it did, and leave them at the end.
+
+    A rank that raises tells the others why. They wait for each other no longer than
+    ``TAILBATCH_RANK_TIMEOUT`` seconds, 1800 where it is not set.
 
     Examples
     --------
@@ -24,31 +31,44 @@ def process_group() -> Iterator[None]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group()
+    seconds = rank_timeout()
     try:
-        yield
+        dist.init_process_group(timeout=timedelta(seconds=seconds))
+    except RuntimeError as error:
+        raise TrainingError(
+            f"the {os.environ['WORLD_SIZE']} processes did not find each other within {seconds:g} "
+            f"seconds ({str(error).splitlines()[0][:200]}): look at the output of the others"
+        ) from error
+    try:
+        with telling_ranks():
+            yield
     finally:
         dist.destroy_process_group()
 
 
 def this_rank() -> int:
     """Return this process's rank; 0 writes files and talks to callbacks."""
-    return dist.get_rank() if _together() else 0
+    return dist.get_rank() if are_together() else 0
+
+
+def is_alone() -> bool:
+    """Return whether this is the only process of the training."""
+    return not are_together()
 
 
 def wait_for_ranks() -> None:
     """Go on when all ranks have come here."""
-    if _together():
-        dist.barrier()
+    if are_together():
+        meet()
 
 
 def average_over_ranks(tensors: Iterable[Tensor]) -> None:
     """Replace tensors by their means over the ranks, in place and in one collective."""
-    if not _together():
+    if not are_together():
         return
     listed = list(tensors)
     flat = torch.cat([tensor.reshape(-1) for tensor in listed])
-    dist.all_reduce(flat)
+    finish(dist.all_reduce(flat, async_op=True))
     flat /= dist.get_world_size()
     means = torch.split(flat, [tensor.numel() for tensor in listed])
     for tensor, mean in zip(listed, means, strict=True):
@@ -57,12 +77,8 @@ def average_over_ranks(tensors: Iterable[Tensor]) -> None:
 
 def on_any_rank(fact: bool, device: torch.device) -> bool:
     """Return whether something is so on any rank, and the same answer on all of them."""
-    if not _together():
+    if not are_together():
         return fact
     flag = torch.tensor(int(fact), device=device)
-    dist.all_reduce(flag)
+    finish(dist.all_reduce(flag, async_op=True))
     return bool(flag)
-
-
-def _together() -> bool:
-    return dist.is_available() and dist.is_initialized()

@@ -3,30 +3,35 @@
 import hashlib
 import math
 import time
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch.data import Parts
 from tailbatch.errors import TrainingError, TrainingInterrupted
 from tailbatch.imbalance import minority_labels
-from tailbatch.metrics import METRICS, evaluate
+from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, Step, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
+from tailbatch.selection.diagnostics import label_exposure
+from tailbatch.training.averaging import WeightAverage
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
+from tailbatch.training.distributed import DistributedSelector
+from tailbatch.training.evaluation import Evaluation, selection_losses
 from tailbatch.training.learning_rate import LearningRate
 from tailbatch.training.processes import this_rank
 from tailbatch.training.records import Epoch, Training
-from tailbatch.training.rows import LabeledRows
+from tailbatch.training.rows import LabeledRows, prefers_sparse
 
-_SMALL = 20_000  # rows up to which the loss over all training rows is measured every epoch
-_CHUNK = 1024  # rows scored at a time
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 class Clock:
@@ -60,45 +65,63 @@ class Progress:
         seed: int,
         device: torch.device,
         checkpoint: Path | None,
+        metrics: Collection[str] | None = None,
     ) -> None:
         self.plan, self.model, self.selector = plan, model, selector
         self.seed, self.device, self.checkpoint = seed, device, checkpoint
         self.parts = parts
-        self.train = LabeledRows(parts.train, device)
-        self.validation = LabeledRows(parts.validation, device)
-        self.minority = minority_labels(parts.train.Y)
+        sparse = prefers_sparse(model, parts.train.X, device)
+        self.train = LabeledRows(parts.train, device, sparse_batches=sparse)
+        self.evaluation = Evaluation(model, parts, self.train, plan, metrics, sparse=sparse)
+        self.n_epochs = plan.n_epochs(parts.train.n_samples)
         groups = model.param_groups(plan.lr, plan.weight_decay)
-        self.optimizer = torch.optim.Adam(groups, fused=True)
+        self.optimizer = _OPTIMIZERS[plan.optimizer](groups, fused=True)
         self.rate = LearningRate(self.optimizer, plan, steps_per_epoch=len(selector))
+        self.average = None if plan.ema is None else WeightAverage(model, plan.ema)
         self.clock = Clock()
         self.step = 0
         self.epochs: list[Epoch] = []
         self.batch_objectives: list[float] = []
-        self.sample_losses: dict[int, np.ndarray] = {}
-        self.sample_objectives: dict[int, np.ndarray] = {}
+        self.evaluated: list[int] = []  # epochs after which the validation rows were scored
         self.best_epoch = 0
         self.best_weights: dict[str, Tensor] = {}
-        self.label_exposure: np.ndarray | None = None  # mean over the epochs so far
+        self.times_drawn = np.zeros(parts.train.n_samples, dtype=np.int32)  # in the epochs so far
+        self._carriers = _carriers_of_minority_labels(selector)
         self.warm_up_digest = "" if plan.warm_up_epochs else weights_digest(model)
 
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or none has been better for too long."""
         patience = self.plan.early_stopping
-        waited = len(self.epochs) - self.best_epoch
-        return len(self.epochs) >= self.plan.epochs or (patience is not None and waited >= patience)
+        waited = sum(number > self.best_epoch for number in self.evaluated)
+        return len(self.epochs) >= self.n_epochs or (patience is not None and waited >= patience)
+
+    def batches(self, selector: DistributedSelector) -> Iterator[np.ndarray]:
+        """Return the batches of an epoch, or those that are left of the steps."""
+        left = math.inf if self.plan.steps is None else self.plan.steps - self.step
+        # An epoch that is not cut short is walked to its end: the selector then counts it as done.
+        return iter(selector) if left >= selector.batches_left else islice(selector, int(left))
 
     @property
     def batch(self) -> int:
         """Steps since the start of the epoch."""
         return self.step - (self.epochs[-1].steps if self.epochs else 0)
 
-    def refuse_divergence(self, output: Step, losses: Tensor, index: np.ndarray) -> None:
-        """Stop before a loss that is not a number reaches the weights or the selector."""
+    def selection_losses(self, output: Step, y: Tensor) -> Tensor:
+        """Return what the selector hears of a batch; zeros where it does not listen."""
+        if self.selector.needs_losses or self.selector.corrected:
+            return selection_losses(output, y, self.plan.selection_loss)
+        return torch.zeros(len(y))
+
+    def finite_objective(self, output: Step, losses: Tensor, index: np.ndarray) -> float:
+        """Return the objective, or stop before what is not a number reaches weights or selector."""
         # One sum tells as much as a look at every loss, in a fifth of the time.
-        if math.isfinite(output.objective.item()) and math.isfinite(losses.sum().item()):
-            return
-        bad = index[~torch.isfinite(losses.reshape(len(index), -1)).all(1).cpu().numpy()]
+        objective = output.objective.item()
+        if math.isfinite(objective) and math.isfinite(losses.sum().item()):
+            return objective
+        listens = self.selector.needs_losses or self.selector.corrected
+        values = losses if listens else output.sample_objective
+        bad = index[~torch.isfinite(values.reshape(len(index), -1)).all(1).cpu().numpy()]
         samples = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
         saved = self.checkpoint if self.checkpoint and self.checkpoint.exists() else "none"
         raise TrainingError(
@@ -109,46 +132,63 @@ class Progress:
 
     def close_batch(self, objective: float) -> None:
         """Note a finished step."""
+        if self.average is not None:
+            self.average.update(self.step)
         self.step += 1
         self.batch_objectives.append(objective)
 
     def close_epoch(self) -> Epoch:
         """Measure what the epoch reached, and keep its weights if they are the best so far."""
         number = len(self.epochs) + 1
-        if number == min(self.plan.warm_up_epochs, self.plan.epochs):
+        if number == min(self.plan.warm_up_epochs, self.n_epochs):
             self.warm_up_digest = weights_digest(self.model)
-        with torch.no_grad(), seeded(self.seed, "evaluation", number, device=self.device):
-            objective, bce = self._training_loss(number)
-            validation = self._validate()
-        diagnostics = self.selector.diagnostics()
-        self._add_exposure(diagnostics.label_exposure, number)
-        epoch = Epoch(
-            number=number,
-            steps=self.step,
-            seconds=self.clock.seconds,
-            lr=self.optimizer.param_groups[0]["lr"],
-            batch_objective=float(np.mean(self.batch_objectives[-self.batch :])),
-            training_objective=objective,
-            training_bce=bce,
-            validation=validation,
-            minority_share=diagnostics.minority_share,
-            distinct_share=diagnostics.distinct_share,
-        )
-        if self._is_best(epoch):
-            self.best_epoch = number
-            # Clones: a state_dict's tensors follow the live weights.
-            self.best_weights = {
-                name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()
-            }
+        is_due = self._is_due(number)
+        averaged = nullcontext() if self.average is None else self.average.in_place()
+        with averaged:
+            with torch.no_grad(), seeded(self.seed, "evaluation", number, device=self.device):
+                objective, bce = self.evaluation.training_loss(number)
+                validation = self.evaluation.validate() if is_due else {}
+            drawn = self.selector.times_drawn
+            epoch = Epoch(
+                number=number,
+                steps=self.step,
+                seconds=self.clock.seconds,
+                lr=self.optimizer.param_groups[0]["lr"],
+                batch_objective=float(np.mean(self.batch_objectives[-self.batch :])),
+                training_objective=objective,
+                training_bce=bce,
+                validation=validation,
+                minority_share=self._minority_share(drawn),
+                distinct_share=np.count_nonzero(drawn) / len(drawn),
+            )
+            if is_due and self._is_best(epoch):
+                self.best_epoch = number
+                self._keep_weights()
+        self.times_drawn += drawn
         self.epochs.append(epoch)
+        if is_due:
+            self.evaluated.append(number)
         self.rate.after_epoch(number, self._score(epoch))
         return epoch
 
-    def _add_exposure(self, exposure: np.ndarray | None, number: int) -> None:
-        # An annealed pressure ends on the true distribution, so the last epoch alone would mislead.
-        if exposure is not None:
-            before = np.zeros_like(exposure) if self.label_exposure is None else self.label_exposure
-            self.label_exposure = before + (exposure - before) / number
+    def _is_due(self, number: int) -> bool:
+        """Whether the validation rows are to be scored after this epoch."""
+        every = self.plan.evaluate_every
+        last = self.epochs[self.evaluated[-1] - 1].steps if self.evaluated else 0
+        return every is None or self.step - last >= every or number == self.n_epochs
+
+    def _keep_weights(self) -> None:
+        for name, tensor in self.model.state_dict().items():
+            # Copies: a state_dict's tensors follow the live weights.
+            if name in self.best_weights:
+                self.best_weights[name].copy_(tensor)
+            else:
+                self.best_weights[name] = tensor.detach().clone()
+
+    def _minority_share(self, drawn: np.ndarray) -> float | None:
+        if self._carriers is None:
+            return None
+        return float(drawn[self._carriers].sum()) / max(int(drawn.sum()), 1)
 
     def result(self) -> Training:
         """Put the best weights into the model and return the records."""
@@ -157,11 +197,13 @@ class Progress:
         return Training(
             epochs=tuple(self.epochs),
             batch_objectives=np.array(self.batch_objectives),
-            sample_losses=self.sample_losses,
-            sample_objectives=self.sample_objectives,
+            sample_losses=self.evaluation.sample_losses,
+            sample_objectives=self.evaluation.sample_objectives,
             best_epoch=self.best_epoch,
             warm_up_digest=self.warm_up_digest,
-            label_exposure=self.label_exposure,
+            label_exposure=None
+            if self.selector.labels is None
+            else label_exposure(self.selector.labels, self.times_drawn),
             diagnostics=self.selector.diagnostics(),
         )
 
@@ -180,34 +222,6 @@ class Progress:
     def _score(self, epoch: Epoch) -> float:
         return epoch.validation.get(self.plan.best_by, math.nan)
 
-    def _validate(self) -> dict[str, float]:
-        if len(self.validation) == 0:
-            return {}
-        scores = [
-            self.model.predict_proba(x).cpu().numpy() for x in self.validation.x.chunks(_CHUNK)
-        ]
-        return evaluate(self.parts.validation.Y, np.concatenate(scores), minority=self.minority)
-
-    def _training_loss(self, number: int) -> tuple[float | None, float | None]:
-        """Return objective and BCE over all training rows in evaluation mode, where asked for."""
-        every = self.plan.training_loss_every
-        if every is None:
-            every = 1 if len(self.train) <= _SMALL else 10
-        keep = number in self.plan.sample_loss_epochs
-        if not keep and (every == 0 or number % every):
-            return None, None
-        self.model.eval()
-        objective, losses, own = 0.0, [], []
-        for x, y in self.train.chunks(self.plan.batch_size):
-            output = self.model.step(x, y)
-            objective += output.objective.item() * len(x)
-            losses.append(selection_losses(output, y, "bce").mean(1).cpu().numpy())
-            own.append(selection_losses(output, y, "model").cpu().numpy())
-        bce = np.concatenate(losses)
-        if keep:
-            self.sample_losses[number], self.sample_objectives[number] = bce, np.concatenate(own)
-        return objective / len(self.train), float(bce.mean(dtype=np.float64))
-
     def save(self, path: Path) -> None:
         """Write a checkpoint from which training continues bit for bit, one for all ranks."""
         if this_rank() > 0:
@@ -224,12 +238,14 @@ class Progress:
                 "seconds": self.clock.seconds,
                 "epochs": [asdict(epoch) for epoch in self.epochs],
                 "batch_objectives": np.array(self.batch_objectives),
-                "sample_losses": self.sample_losses,
-                "sample_objectives": self.sample_objectives,
+                "sample_losses": self.evaluation.sample_losses,
+                "sample_objectives": self.evaluation.sample_objectives,
+                "evaluated": self.evaluated,
                 "best_epoch": self.best_epoch,
                 "best_weights": self.best_weights,
+                "average": {} if self.average is None else self.average.state_dict(),
                 "warm_up_digest": self.warm_up_digest,
-                "label_exposure": self.label_exposure,
+                "times_drawn": self.times_drawn,
             },
         )
 
@@ -238,21 +254,26 @@ class Progress:
         state = load_checkpoint(path)
         try:
             _refuse_other_settings(state["settings"], self._settings())
+            _refuse_other_weights(state["model"], self.model)
             if state["best_weights"]:
-                # Only to have names and shapes checked before any epoch is trained.
-                self.model.load_state_dict(state["best_weights"])
-            self.model.load_state_dict(state["model"])
+                _refuse_other_weights(state["best_weights"], self.model)
             self.optimizer.load_state_dict(state["optimizer"])
+            _refuse_other_shapes(self.optimizer)
+            if self.average is not None:
+                self.average.load_state_dict(state["average"])
             self.rate.load_state_dict(state["rate"])
-            self.selector.load_state_dict(state["selector"])
             self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
             self.step, self.clock.seconds = int(state["step"]), float(state["seconds"])
             self.batch_objectives = state["batch_objectives"].tolist()
-            self.sample_losses = dict(state["sample_losses"])
-            self.sample_objectives = dict(state["sample_objectives"])
+            self.evaluation.sample_losses = dict(state["sample_losses"])
+            self.evaluation.sample_objectives = dict(state["sample_objectives"])
+            self.evaluated = list(state["evaluated"])
             self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
             self.warm_up_digest = str(state["warm_up_digest"])
-            self.label_exposure = state["label_exposure"]
+            self.times_drawn[:] = state["times_drawn"]
+            # The caller's own come last: whatever is refused, they are as they were.
+            self.selector.load_state_dict(state["selector"])
+            self.model.load_state_dict(state["model"])
         except MALFORMED as error:
             raise TrainingError(
                 f"{path} belongs to another training ({error}): choose another folder, or remove it"
@@ -282,11 +303,29 @@ def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> Non
             raise ValueError(f"its {name} is {saved.get(name)}, this one's is {wanted.get(name)}")
 
 
-def selection_losses(output: Step, y: Tensor, kind: str) -> Tensor:
-    """Return what the selector hears: BCE per label (b, q), or the model's own loss (b,); no gradient."""
-    if kind == "model":
-        return output.sample_objective
-    return binary_cross_entropy_with_logits(output.logits, y, reduction="none")
+def _refuse_other_weights(saved: dict[str, Tensor], model: nn.Module) -> None:
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    for name in shapes.keys() | saved.keys():
+        if name not in saved or name not in shapes or saved[name].shape != shapes[name]:
+            raise ValueError(f"its weights {name!r} do not fit the model")
+
+
+def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
+    """Raise where the moments are not as large as the weights, which torch itself never looks at."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if name != "step" and value.shape != parameter.shape:
+                raise ValueError(
+                    f"its {name} has shape {tuple(value.shape)}, the weight {tuple(parameter.shape)}"
+                )
+
+
+def _carriers_of_minority_labels(selector: Selector) -> np.ndarray | None:
+    """Return which samples carry a minority label, (n,), where the selector knows the labels."""
+    if selector.labels is None:
+        return None
+    minority = np.flatnonzero(minority_labels(selector.labels))
+    return np.asarray(np.asarray(selector.labels[:, minority].sum(axis=1)).ravel() > 0)
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -302,5 +341,5 @@ def weights_digest(model: nn.Module) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
+        digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What a training leaves: one record an epoch, a summary, and the protocol of those who listen."""
+"""What a training leaves: one record per epoch, a summary, and the callback interface."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""Rows held in memory and handed out as dense batches of tensors."""
+"""Rows held in memory and handed out as batches: dense tensors, or CSR ones to models that take them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -8,13 +8,36 @@ from scipy import sparse
 from torch import Tensor
 
 from tailbatch.data import Features, LabelMatrix, MultiLabelDataset
+from tailbatch.models import MultiLabelModel
+
+_SPARSE_SHARE = 0.1
+"""Share of nonzero features up to which sparse products are faster than dense ones (measured)."""
+
+
+def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | str = "cpu") -> bool:
+    """Whether a model is better off with sparse batches of X: it takes them, and they are sparse enough.
+
+    On accelerators batches are dense: there they are cheap, and not every one of them has the kernels.
+
+    Examples
+    --------
+    >>> from tailbatch.models import MLP
+    >>> prefers_sparse(MLP(20, 2), sparse.csr_array(np.eye(20)))
+    True
+    """
+    if not model.takes_sparse or not sparse.issparse(X) or torch.device(device).type != "cpu":
+        return False
+    return bool(sparse.csr_array(X).nnz <= _SPARSE_SHARE * X.shape[0] * X.shape[1])
+
+
+_SCORED_ROWS = 1024  # at a time
 
 
 class Rows:
-    """The rows of one matrix, held once and fetched by index as dense float32 tensors.
+    """The rows of one matrix, held once and fetched by index as float32 tensors.
 
     A dense matrix lives on the device; a CSR matrix stays CSR, and only the rows of a batch are
-    written out. Labels are held as one byte each.
+    written out, unless they are wanted sparse. Labels are held as one byte each.
 
     Parameters
     ----------
@@ -22,6 +45,8 @@ class Rows:
         Scaled features, or labels.
     device
         Where batches are wanted.
+    sparse_batches
+        Whether the rows of a sparse matrix come as sparse CSR tensors, see `prefers_sparse`.
 
     Examples
     --------
@@ -29,8 +54,15 @@ class Rows:
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
 
-    def __init__(self, matrix: Features | LabelMatrix, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        matrix: Features | LabelMatrix,
+        device: torch.device | str = "cpu",
+        *,
+        sparse_batches: bool = False,
+    ) -> None:
         self.device = torch.device(device)
+        self._sparse_batches = sparse_batches
         self._n_rows = int(matrix.shape[0])
         dtype = np.bool_ if matrix.dtype == np.bool_ else np.float32
         self._matrix: Tensor | sparse.csr_array
@@ -51,12 +83,33 @@ class Rows:
                 position = position.to(self.device)
             rows = self._matrix.index_select(0, position)
             return rows if rows.dtype == torch.float32 else rows.float()
+        if self._sparse_batches:
+            return sparse_rows(self._matrix, index).to(self.device)
         return torch.from_numpy(dense_rows(self._matrix, index)).to(self.device)
 
     def chunks(self, size: int) -> Iterator[Tensor]:
         """Yield all rows in order, `size` at a time."""
         for start in range(0, len(self), size):
             yield self.fetch(np.arange(start, min(start + size, len(self))))
+
+
+def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
+    """Return what a function of features (b, d) says of all rows, (n, q), a bounded number at a time.
+
+    Parameters
+    ----------
+    score
+        For instance a model, or its ``predict_proba``; no gradient is kept.
+    rows
+        Features.
+
+    Examples
+    --------
+    >>> score_rows(lambda x: 2 * x, Rows(np.eye(2))).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+    with torch.no_grad():
+        return np.concatenate([score(x).cpu().numpy() for x in rows.chunks(_SCORED_ROWS)])
 
 
 class LabeledRows:
@@ -70,8 +123,14 @@ class LabeledRows:
     ([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], [[0.0, 0.0], [1.0, 0.0]])
     """
 
-    def __init__(self, dataset: MultiLabelDataset, device: torch.device | str = "cpu") -> None:
-        self.x = Rows(dataset.X, device)
+    def __init__(
+        self,
+        dataset: MultiLabelDataset,
+        device: torch.device | str = "cpu",
+        *,
+        sparse_batches: bool = False,
+    ) -> None:
+        self.x = Rows(dataset.X, device, sparse_batches=sparse_batches)
         self.y = Rows(dataset.Y, device)
 
     def __len__(self) -> int:
@@ -96,11 +155,35 @@ def dense_rows(matrix: sparse.csr_array, index: np.ndarray) -> np.ndarray:
     >>> dense_rows(sparse.csr_array([[0, 2], [3, 0]]), np.array([1, 1, 0])).tolist()
     [[3.0, 0.0], [3.0, 0.0], [0.0, 2.0]]
     """
-    start = matrix.indptr[index]
-    length = matrix.indptr[index + 1] - start
-    end = np.cumsum(length)
-    row = np.repeat(np.arange(len(index)), length)
-    position = np.arange(len(row)) + np.repeat(start - (end - length), length)
+    offsets, position = _positions(matrix, index)
+    row = np.repeat(np.arange(len(index)), np.diff(offsets))
     out = np.zeros((len(index), matrix.shape[1]), dtype=np.float32)
     out[row, matrix.indices[position]] = matrix.data[position]
     return out
+
+
+def sparse_rows(matrix: sparse.csr_array, index: np.ndarray) -> Tensor:
+    """Return the rows `index` of a CSR matrix as a CSR tensor.
+
+    Examples
+    --------
+    >>> sparse_rows(sparse.csr_array([[0, 2], [3, 0]]), np.array([1, 1, 0])).to_dense().tolist()
+    [[3, 0], [3, 0], [0, 2]]
+    """
+    offsets, position = _positions(matrix, index)
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(offsets),
+        torch.from_numpy(matrix.indices[position]),
+        torch.from_numpy(matrix.data[position]),
+        (len(index), matrix.shape[1]),
+        check_invariants=False,
+    )
+
+
+def _positions(matrix: sparse.csr_array, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets of the rows `index` in what they hold together, and where that is held."""
+    start = matrix.indptr[index]
+    length = matrix.indptr[index + 1] - start
+    offsets = np.zeros(len(index) + 1, dtype=matrix.indices.dtype)
+    np.cumsum(length, out=offsets[1:])
+    return offsets, np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)

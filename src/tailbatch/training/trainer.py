@@ -1,5 +1,6 @@
 """The training loop: draw, step, observe."""
 
+import inspect
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -7,19 +8,20 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tailbatch.data import Parts
 from tailbatch.errors import TrainingError
 from tailbatch.files import sweep
 from tailbatch.metrics import METRICS
-from tailbatch.models import MultiLabelModel, seeded
+from tailbatch.models import MultiLabelModel, Step, reusing_gradients, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import StopRequest, stopping_on_signals
 from tailbatch.training.distributed import DistributedSelector
-from tailbatch.training.processes import average_over_ranks, on_any_rank, this_rank
-from tailbatch.training.progress import Progress, selection_losses
+from tailbatch.training.processes import average_over_ranks, is_alone, on_any_rank, this_rank
+from tailbatch.training.progress import Progress
+from tailbatch.training.ranks import telling_ranks
 from tailbatch.training.records import Callback, Training
 
 
@@ -41,6 +43,8 @@ class Trainer:
     checkpoint_every
         Epochs between two checkpoints. With a checkpoint, SIGTERM and Ctrl-C save one after the
         current step and raise `TrainingInterrupted`.
+    metrics
+        Names of the validation metrics to record besides the plan's ``best_by``; None: all of them.
 
     Examples
     --------
@@ -68,6 +72,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         checkpoint: Path | None = None,
         checkpoint_every: int = 10,
+        metrics: Sequence[str] | None = None,
     ) -> None:
         if plan.best_by not in METRICS:
             raise TrainingError(
@@ -79,14 +84,20 @@ class Trainer:
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+        self.metrics = None if metrics is None else (plan.best_by, *metrics)
 
     def fit(self, model: MultiLabelModel, parts: Parts, selector: Selector) -> Training:
         """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
 
         Without validation rows, or where no label can be scored on them, the last epoch counts as the
         best. In a process group each rank trains on its slice of every batch, all end with the same
-        weights, and rank 0 alone writes checkpoints and talks to callbacks.
+        weights, and rank 0 alone writes checkpoints and talks to callbacks; a rank that cannot go on
+        tells the others why.
         """
+        with telling_ranks():
+            return self._fit(model, parts, selector)
+
+    def _fit(self, model: MultiLabelModel, parts: Parts, selector: Selector) -> Training:
         model.to(self.device)
         shared = DistributedSelector(selector)
         callbacks = self.callbacks if this_rank() == 0 else ()
@@ -98,34 +109,37 @@ class Trainer:
             seed=self.seed,
             device=self.device,
             checkpoint=self.checkpoint,
+            metrics=self.metrics,
         )
         if self.checkpoint is not None:
             sweep(self.checkpoint.parent)
             if self.checkpoint.exists():
                 done.restore(self.checkpoint)
-        with stopping_on_signals() if self.checkpoint else nullcontext(StopRequest()) as stop:
+        stopping = stopping_on_signals() if self.checkpoint else nullcontext(StopRequest())
+        # Averaging over ranks writes rows of the gradient that this rank's batch did not.
+        gradients = reusing_gradients(model) if is_alone() else nullcontext()
+        with stopping as stop, gradients:
             while not done.finished:
                 model.train()
                 done.clock.start()
-                for index in shared:
+                for index in done.batches(shared):
                     x, y = done.train.fetch(index)  # (b, d), (b, q)
                     done.rate.before_step(done.step)
                     with seeded(self.seed, "step", done.step, device=self.device):
-                        output = model.step(x, y)
-                        losses = selection_losses(output, y, self.plan.selection_loss)
-                        done.refuse_divergence(output, losses, index)
+                        output = weighted_step(model, x, y, shared)
+                        losses = done.selection_losses(output, y)
+                        objective = done.finite_objective(output, losses, index)
                         done.optimizer.zero_grad(set_to_none=True)
-                        scale = torch.full_like(output.objective, shared.loss_scale())
-                        torch.autograd.backward([output.objective], [scale])
-                        objective = output.objective.detach() * scale
-                        gradients = (p.grad for p in model.parameters() if p.grad is not None)
-                        average_over_ranks(chain(gradients, [objective]))
+                        if shared.n_ranks == 1:
+                            torch.autograd.backward([output.objective])
+                        else:
+                            objective = self._backward_on_ranks(model, output, shared.loss_scale())
                         if self.plan.gradient_clip is not None:
                             nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
                         done.optimizer.step()
                     shared.observe(losses)
                     done.clock.stop()
-                    done.close_batch(objective.item())
+                    done.close_batch(objective)
                     for callback in callbacks:
                         callback.on_batch(done.step, len(selector), done.batch_objectives[-1])
                     if self.checkpoint and on_any_rank(stop.signal is not None, self.device):
@@ -138,6 +152,31 @@ class Trainer:
                 if self.checkpoint and epoch.number % self.checkpoint_every == 0:
                     done.save(self.checkpoint)
         return done.result()
+
+    def _backward_on_ranks(self, model: MultiLabelModel, output: Step, scale: float) -> float:
+        """Leave the gradients of the global batch on every rank, and return its objective."""
+        factor = torch.full_like(output.objective, scale)
+        torch.autograd.backward([output.objective], [factor])
+        objective = output.objective.detach() * factor
+        gradients = (p.grad for p in model.parameters() if p.grad is not None)
+        average_over_ranks(chain(gradients, [objective]))
+        return objective.item()
+
+
+def weighted_step(
+    model: MultiLabelModel, x: Tensor, y: Tensor, selector: DistributedSelector
+) -> Step:
+    """Return a model's step, with the importance weights of the latest batch where it has some."""
+    weights = selector.unequal_weights() if selector.corrected else None
+    if weights is None:
+        return model.step(x, y)
+    if len(inspect.signature(model.step).parameters) < 3:
+        raise TrainingError(
+            f"{type(model).__name__}.step takes no weights, which {selector.selector.strategy} with "
+            "correction needs: write step(x, y, weights=None) and return "
+            "over_samples(samples, weights) in place of samples.mean(), or select without correction"
+        )
+    return model.step(x, y, torch.from_numpy(weights).to(y))
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,15 +1,57 @@
 """What a report takes from a run's bulky arrays: a few numbers, so that the arrays may stay behind."""
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from tailbatch.results import RunRecord
+from tailbatch.errors import DataError
+from tailbatch.results.record import RunRecord
+from tailbatch.results.spec import RunSpec
+
+Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
 
 #: Levels in percent of the quantiles that stand for the losses of a group of samples.
 PERCENT = tuple(range(1, 100))
+#: Where a record from an archive keeps what stands for its arrays.
+ARRAY_FACTS = "array_facts"
+#: Why there are no facts: the array file of a run is damaged or gone.
+UNREAD = "unread"
+_log = logging.getLogger(__name__)
+
+
+def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
+    """Return the facts that an archive kept with a record, or else those of its arrays.
+
+    An array file that is damaged or gone costs its run the curves drawn from it and nothing else:
+    the reason is logged, and kept as `UNREAD`.
+
+    Examples
+    --------
+    >>> record = RunRecord(spec=RunSpec(dataset="debtags", dataset_digest="ab12"), validation={},
+    ...                    test={}, history=({"number": 1},), best_epoch=1, warm_up_digest="")
+    >>> facts_of(record, lambda spec: {})
+    {'unread': 'the array file is missing'}
+    """
+    kept = record.diagnostics.get(ARRAY_FACTS)
+    if kept is not None:
+        return dict(kept)
+    try:
+        found = arrays(record.spec)
+        if found or not record.history:
+            return array_facts(record, found)
+        reason, detail = "the array file is missing", "there is no such file"
+    except (DataError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason, detail = "the array file is damaged", str(error)
+    _log.warning(
+        "run %s goes into the report without its arrays: %s (%s)",
+        record.spec.digest,
+        reason,
+        detail,
+    )
+    return {UNREAD: reason}
 
 
 def array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -23,7 +65,6 @@ def array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str
 
     Examples
     --------
-    >>> from tailbatch.results import RunSpec
     >>> record = RunRecord(spec=RunSpec(dataset="debtags", dataset_digest="ab12"), validation={},
     ...                    test={}, history=(), best_epoch=1, warm_up_digest="")
     >>> arrays = {"sample_losses_30": np.array([0.1, 0.2, 0.4]),

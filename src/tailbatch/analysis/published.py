@@ -1,20 +1,19 @@
 """The paper's printed numbers beside ours: difference, direction, and facts that do not agree."""
 
-from collections.abc import Mapping
 from importlib import resources
 
+import numpy as np
 import pandas as pd
 
+from tailbatch.analysis.gains import gain_sign, pairs, sign
+from tailbatch.analysis.keys import Arm
 from tailbatch.data.catalog import catalog
-from tailbatch.metrics import METRICS
-from tailbatch.report.tables import gain_sign
 from tailbatch.stats import wilcoxon
 
 #: Which strategies the paper compares: Table 2, then Table 4.
 _PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
 _ROUNDING = 0.00501  # half a unit of the last printed digit
 _P_ROUNDING = 0.0006  # what rounding the means and the p-value can explain
-_LEVEL = 0.05
 _FACTS = {
     "n_samples": "n",
     "n_features": "d",
@@ -37,17 +36,13 @@ def dataset_key(name: str) -> str:
     return key.removesuffix("1") if key.startswith("yahoo-") else key
 
 
-def beside_published(
-    results: pd.DataFrame, settings: Mapping[str, tuple[str, str]], published: pd.DataFrame
-) -> pd.DataFrame:
+def beside_published(results: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Return one row a cell, metric and pair of strategies that both the paper and we have.
 
     Parameters
     ----------
     results
-        Our means, from `tables.results`.
-    settings
-        Dataset and preparation of each ``data``.
+        Our means, from `comparisons.results`.
     published
         The paper's means: model, dataset, metric, strategy, value.
 
@@ -61,15 +56,18 @@ def beside_published(
     theirs = published.assign(
         dataset=published["dataset"].map(dataset_key), learner=published["model"].str.casefold()
     ).pivot_table(index=["dataset", "learner", "metric"], columns="strategy", values="value")
-    ours = results.pivot_table(index=["data", "learner", "metric"], columns="arm", values="mean")
+    strategies = [arm.strategy for arm in results["arm"]]
+    ours = results.assign(strategy=strategies).pivot_table(
+        index=["data", "learner", "metric"], columns="strategy", values="mean"
+    )
     rows = []
     for (data, learner, metric), mine in ours.iterrows():
-        dataset, preparation = settings[data]
-        key = (dataset_key(dataset), learner.casefold(), metric)
+        name = dataset_key(data.name)
+        key = (name, learner.published_name, metric)
         for base, arm in _PAIRS if key in theirs.index else ():
             values = [frame.get(name) for frame in (mine, theirs.loc[key]) for name in (base, arm)]
             if not pd.isna(pd.Series(values, dtype=float)).any():
-                note = _note(dataset_key(dataset), preparation)
+                note = _note(name, data.preparation)
                 rows.append(
                     (data, learner, metric, base, arm, *_side_by_side(values, metric), note)
                 )
@@ -93,6 +91,44 @@ def _note(dataset: str, preparation: str) -> str:
     if preparation == "full":
         return "the paper drops the rarest labels"
     return ""
+
+
+def directions(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a printed direction: printed and our values, and the verdict."""
+    theirs = printed("results").pivot_table(
+        index=["dataset", "model", "metric"], columns="strategy", values="value", sort=False
+    )
+    names = (
+        [dataset_key(data.name) for data in runs["data"]],
+        [each.published_name if each.rate is None else "" for each in runs["learner"]],
+    )
+    groups = dict(tuple(runs.groupby([np.array(column, dtype=object) for column in names])))
+    random, adaptive = Arm("random"), Arm("adaptive")
+    rows = []
+    for (dataset, model, metric), values in theirs.iterrows():
+        here = groups.get((dataset_key(dataset), model.casefold()), runs[:0])
+        both = pairs(here, adaptive, random, metric) if len(here) else here
+        row = {"dataset": dataset, "model": model, "metric": metric, **values}
+        if len(both):
+            before, after = both["before"].mean(), both["value"].mean()
+            ours, paper = (
+                sign(metric) * (b - a)
+                for a, b in ((before, after), (values["random"], values["adaptive"]))
+            )
+            verdict = "confirmed" if ours * paper > 0 else "contradicted"
+            if ours * paper == 0:
+                verdict = "tie"
+            row |= {"ours_random": before, "ours_adaptive": after, "verdict": verdict}
+        else:
+            alone = here.loc[here["arm"] == random, metric]
+            row |= {"ours_random": alone.mean(), "verdict": "not run"}
+        rows.append(row)
+    return pd.DataFrame(rows).reindex(
+        columns=[
+            *("dataset", "model", "metric", "random", "adaptive"),
+            *("ours_random", "ours_adaptive", "verdict"),
+        ]
+    )
 
 
 def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -145,26 +181,6 @@ def printed_tests() -> pd.DataFrame:
     pairs = [means.loc[key] for key in zip(tests["model"], tests["metric"], strict=True)]
     table_p = pd.Series([wilcoxon(pair["adaptive"], pair["random"]).p_value for pair in pairs])
     return tests.assign(table_p=table_p, follows=(table_p - tests["p_value"]).abs() <= _P_ROUNDING)
-
-
-def printed_p_note(tests: pd.DataFrame) -> str:
-    """Return, from `printed_tests`, which printed p-values do not follow from the printed table.
-
-    Examples
-    --------
-    >>> printed_p_note(printed_tests()).partition(":")[0]
-    "Of the paper's 30 printed p-values, 10 do not follow from its own table of results"
-    """
-    off = tests[~tests["follows"]]
-    named = [
-        f"{row.model} {METRICS[row.metric].title} {row.p_value:.4f} (its table gives {row.table_p:.4f})"
-        for row in off.itertuples()
-    ]
-    turned = off[(off["table_p"] < _LEVEL) != (off["outcome"] != "tie")]
-    verdicts = [f"{row.model} {METRICS[row.metric].title}" for row in turned.itertuples()]
-    text = f"Of the paper's {len(tests)} printed p-values, {len(off)} do not follow from its own "
-    text += f"table of results: {'; '.join(named)}."
-    return text + (f" The verdict changes for {' and '.join(verdicts)}." if verdicts else "")
 
 
 def printed(name: str) -> pd.DataFrame:

@@ -3,8 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from tailbatch.report.evidence import Evidence
-from tailbatch.report.tables import CELL, baseline_arm, paired, primary
+from tailbatch.analysis.comparisons import baseline_arm, paired, primary, with_batches
+from tailbatch.analysis.gains import PAIR
+from tailbatch.analysis.keys import CELL, Arm
+from tailbatch.results.frames import Evidence
 
 _KEY = [*CELL, "label"]
 
@@ -17,9 +19,9 @@ def label_facts(evidence: Evidence) -> pd.DataFrame:
     ``gain``: the arm's average precision minus the baseline's, missing for the baseline itself.
     """
     columns = [*CELL, "arm", "label", "positives", "minority", "average_precision", "exposure"]
-    if evidence.labels.empty:
+    runs = paired(primary(with_batches(evidence.runs)))
+    if evidence.labels.empty or runs.empty:
         return pd.DataFrame(columns=[*columns, "gain"])
-    runs = paired(primary(evidence.runs))
     rows = evidence.labels.merge(runs[[*CELL, "arm", "digest"]], on="digest")
     numbers = ["positives", "minority", "average_precision", "exposure"]
     means = rows.groupby([*CELL, "arm", "label"], sort=False)[numbers].mean().reset_index()
@@ -54,3 +56,27 @@ def minority_gains(facts: pd.DataFrame) -> pd.DataFrame:
         rows.append(row)
     columns = ["arm", "kind", "labels", "gain", "improved", "exposure"]
     return pd.DataFrame(rows, columns=columns).replace({None: np.nan})
+
+
+def label_pairs(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.DataFrame:
+    """Return one row a label of a pair of runs: its facts under the arm, and ``gain`` on the baseline.
+
+    Labels without an average precision in one of the two are left out.
+    """
+    keys = [*PAIR, "label"]
+    runs = evidence.runs.loc[evidence.runs["arm"].isin([arm, baseline]), [*PAIR, "arm", "digest"]]
+    labels = evidence.labels.merge(runs, on="digest")
+    after, before = (
+        labels[labels["arm"] == each].drop_duplicates(keys) for each in (arm, baseline)
+    )
+    both = after.merge(before[[*keys, "average_precision"]], on=keys, suffixes=("", "_before"))
+    gain = both["average_precision"] - both.pop("average_precision_before")
+    return both.assign(gain=gain, minority=both["minority"] >= 0.5).dropna(subset="gain")
+
+
+def minority_labels(evidence: Evidence) -> pd.DataFrame:
+    """Return how many minority labels each dataset has, and the median of their training rows."""
+    first = evidence.runs[evidence.runs["fold"] == 0].drop_duplicates("data")
+    labels = evidence.labels.merge(first[["digest", "data"]], on="digest")
+    rare = labels[labels["minority"] >= 0.5].groupby("data")["positives"]
+    return rare.agg(minority_labels="size", minority_rows="median")

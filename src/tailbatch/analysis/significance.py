@@ -1,12 +1,11 @@
 """Tests over datasets: Wilcoxon's by model and metric, and mean ranks with critical differences."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
+from tailbatch.analysis.comparisons import adjusted, with_batches
+from tailbatch.analysis.keys import CELL
 from tailbatch.metrics import METRICS
-from tailbatch.report.tables import CELL, adjusted
 from tailbatch.stats import critical_difference, friedman, wilcoxon
 
 
@@ -15,7 +14,7 @@ def wilcoxon_by_model(
 ) -> pd.DataFrame:
     """Return one row a model, arm and metric: the signed-rank test over its datasets (Table 3).
 
-    `comparisons` are ours, from `tables.comparisons`; `printed` are the paper's tests, from
+    `comparisons` are ours, from `comparisons.comparisons`; `printed` are the paper's tests, from
     `published.printed_tests`.
 
     ``outcome`` is win or loss where ``p`` is below `level`, else tie; ``effect`` is the rank-biserial
@@ -34,9 +33,13 @@ def wilcoxon_by_model(
         rows.append((learner, arm, metric, len(group), outcome, effect, test.p_value))
     table = pd.DataFrame(rows, columns=[*keys, "datasets", "outcome", "effect", "p"])
     table["p_holm"] = table.groupby(["learner", "arm"])["p"].transform(adjusted)
-    theirs = printed.assign(learner=printed["model"].str.casefold(), arm="adaptive")
+    theirs = printed.assign(model=printed["model"].str.casefold(), strategy="adaptive")
     theirs = theirs.rename(columns={"outcome": "printed_outcome", "p_value": "printed_p"})
-    return table.merge(theirs.drop(columns=["model", "follows"]), on=keys, how="left")
+    known = ["model", "strategy"]
+    table["model"] = [each.published_name for each in table["learner"]]
+    table["strategy"] = [each.strategy if each.is_primary else "" for each in table["arm"]]
+    beside = table.merge(theirs.drop(columns="follows"), on=[*known, "metric"], how="left")
+    return beside.drop(columns=known)
 
 
 def mean_ranks(results: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
@@ -46,6 +49,7 @@ def mean_ranks(results: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     must differ by after Nemenyi. Empty for fewer than three arms or two cells.
     """
     rows = []
+    results = with_batches(results)
     for metric in metrics:
         some = results[results["metric"] == metric]
         wide = some.pivot_table(index=CELL, columns="arm", values="mean", sort=False).dropna()
@@ -58,18 +62,6 @@ def mean_ranks(results: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
             rows.append((*cells, distance, test.p_value))
     columns = ["metric", "arm", "mean_rank", "cells", "critical_difference", "friedman_p"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def rank_charts(ranks: pd.DataFrame) -> dict[str, Any]:
-    """Return, from `mean_ranks`, what the critical-difference diagrams show, by metric."""
-    return {
-        metric: {
-            "arms": [[row.arm, round(row.mean_rank, 3)] for row in group.itertuples()],
-            "critical": round(group["critical_difference"].iloc[0], 3),
-            "groups": alike(group["mean_rank"].to_numpy(), group["critical_difference"].iloc[0]),
-        }
-        for metric, group in ranks.groupby("metric", sort=False)
-    }
 
 
 def alike(ranks: np.ndarray, distance: float) -> list[list[float]]:

@@ -22,29 +22,30 @@ import numpy as np
 from tailbatch.data.text import text_blocks
 from tailbatch.errors import DataError, ResultError
 from tailbatch.files import replacing
-from tailbatch.report.arrays import array_facts
-from tailbatch.results import (
+from tailbatch.results.arrays import ARRAY_FACTS, facts_of
+from tailbatch.results.record import (
     DatasetFacts,
-    RecordSource,
-    ResultStore,
+    NewerRecordError,
     RunFailure,
     RunRecord,
-    RunSpec,
     StudyPlan,
+    from_json,
+    without_nan,
 )
-from tailbatch.results.record import NewerRecordError, from_json, without_nan
-from tailbatch.results.spec import SCHEMA
+from tailbatch.results.source import RecordSource
+from tailbatch.results.spec import SCHEMA, RunSpec
+from tailbatch.results.store import ResultStore
 
 #: Validation metrics that are kept of every epoch.
 CURVES = ("macro_auc", "macro_f")
-#: Where a record from an archive keeps what stands for its arrays.
-ARRAY_FACTS = "array_facts"
 _FORMAT = "tailbatch records"
 _Made = TypeVar("_Made")
 
 
-def open_records(path: Path | str) -> RecordSource:
+def open_records(path: Path | str | RecordSource) -> RecordSource:
     """Return the records at a path: a store where it is a folder, an archive where it is a file.
+
+    Records that are open already stay as they are.
 
     Examples
     --------
@@ -52,6 +53,8 @@ def open_records(path: Path | str) -> RecordSource:
     >>> type(open_records(tempfile.mkdtemp())).__name__
     'ResultStore'
     """
+    if isinstance(path, RecordSource):
+        return path
     path = Path(path)
     if path.is_dir():
         return ResultStore(path)
@@ -75,7 +78,9 @@ def write_archive(store: RecordSource, out: Path, *, study: str | None = None) -
     >>> Archive(folder / "records.jsonl.gz").frame()["macro_f"].tolist()
     [0.5]
     """
-    runs = [_line({"run": _compact(record, store)}) for record in store.records(study)]
+    # By today's digests, and each once, though a store may have a run under two of its names.
+    lines = {r.spec.digest: _line({"run": _compact(r, store)}) for r in store.records(study)}
+    runs = [lines[digest] for digest in sorted(lines)]
     plans = store.studies() if study is None else (store.study(study),)
     wanted = {spec.digest for plan in plans for spec in plan.specs}
     header = [{"format": _FORMAT, "runs": len(runs)}]
@@ -150,11 +155,10 @@ def _compact(record: RunRecord, store: RecordSource) -> dict[str, Any]:
         scores = epoch.get("validation") or {}
         plain = {name: value for name, value in epoch.items() if name != "validation"}
         history.append(plain | {f"validation_{name}": scores.get(name) for name in CURVES})
-    facts = record.diagnostics.get(ARRAY_FACTS) or array_facts(record, store.arrays(record.spec))
     return asdict(replace(record, history=(), labels=())) | {
         "history": _columns(history),
         "labels": _columns(record.labels),
-        "diagnostics": {**record.diagnostics, ARRAY_FACTS: facts},
+        "diagnostics": {**record.diagnostics, ARRAY_FACTS: facts_of(record, store.arrays)},
         "digest": record.spec.digest,
     }
 
@@ -183,14 +187,14 @@ class Archive(RecordSource):
         self.path = Path(path)
 
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
-        """Yield the records in the order of digests, or only those that a study wants."""
+        """Yield the records in the order of the file, or only those that a study wants."""
         wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
         last, found = "", 0
-        for record in self._made("run", _record):
-            if record.spec.digest <= last:
-                raise ResultError(f"{self.path} has run {record.spec.digest} in the wrong place")
-            last, found = record.spec.digest, found + 1
-            if wanted is None or last in wanted:
+        for name, record in self._made("run", _named_record):
+            if name <= last:
+                raise ResultError(f"{self.path} has run {name} in the wrong place")
+            last, found = name, found + 1
+            if wanted is None or record.spec.digest in wanted:
                 yield record
         said = next(self._made("runs", int), None)
         if found != said:
@@ -244,17 +248,18 @@ class Archive(RecordSource):
             ) from error
 
 
-def _record(values: Mapping[str, Any]) -> RunRecord:
-    """Undo `_compact`."""
+def _named_record(values: Mapping[str, Any]) -> tuple[str, RunRecord]:
+    """Undo `_compact`; return the digest a run was written under, too."""
     plain = {name: value for name, value in values.items() if name != "digest"}
     try:
         history = [_epoch(row) for row in _rows(plain["history"])]
         record = RunRecord.from_dict(plain | {"history": history, "labels": _rows(plain["labels"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"not a run: {error}") from error
-    if record.spec.digest != values.get("digest"):
+    written = str(values.get("digest"))
+    if written not in (record.spec.digest, record.spec.former_digest):
         raise ResultError(f"its digest is not that of its run, {record.spec.digest}")
-    return record
+    return written, record
 
 
 def _epoch(row: dict[str, Any]) -> dict[str, Any]:

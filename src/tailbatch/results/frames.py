@@ -1,11 +1,11 @@
 """The records of a store as plain frames: runs, epochs, labels and sample losses.
 
 Everything a report says is a function of these frames, so records that lie elsewhere, for instance
-as the lines of one file (`tailbatch.report.archive`), make the same report.
+as the lines of one file (`tailbatch.results.archive`), make the same report.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,16 +14,11 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.errors import ResultError, printable
-from tailbatch.report.archive import ARRAY_FACTS, CURVES
-from tailbatch.report.arrays import PERCENT, array_facts
-from tailbatch.results import RecordSource, RunRecord, RunSpec, default_pressure, pressure_text
-
-Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
-
-#: Columns that tell compared runs apart from each other; all other columns of a spec are the setting.
-ARM = ("strategy", "selection_pressure", "strategy_options", "plan_selection_loss")
-#: Columns of a plan that change what is written down, and nothing about the training.
-_NOTES = ("plan_sample_loss_epochs", "plan_training_loss_every")
+from tailbatch.results.archive import CURVES
+from tailbatch.results.arrays import ARRAY_FACTS, PERCENT, UNREAD, Arrays, facts_of
+from tailbatch.results.record import RunRecord
+from tailbatch.results.source import RecordSource
+from tailbatch.results.spec import RunSpec
 
 # What the report draws of an epoch; all of it, for 1,625 runs, would not fit into memory.
 _EPOCH = (
@@ -45,8 +40,8 @@ class Evidence:
     Attributes
     ----------
     runs
-        One row a run, as `RunRecord.row` gives it, and the names a reader sees (see `named`):
-        ``data``, ``learner`` and ``arm``.
+        One row a run, as `RunRecord.row` gives it, and what its selector said where that was asked
+        for. `tailbatch.analysis` adds the keys ``data``, ``learner`` and ``arm``.
     curves
         One row a run and epoch: ``digest``, ``number``, ``steps``, ``seconds``, losses, validation
         metrics and shares.
@@ -63,6 +58,8 @@ class Evidence:
         One row a dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
     correlations
         One row a run and epoch (a number, or ``"best"``): ``loss_correlation``.
+    unread
+        One row a run whose array file is damaged or gone: ``digest`` and ``reason``.
     specs
         The runs that are there, and those that are wanted.
     """
@@ -74,11 +71,23 @@ class Evidence:
     absent: pd.DataFrame = field(default_factory=pd.DataFrame)
     datasets: pd.DataFrame = field(default_factory=pd.DataFrame)
     correlations: pd.DataFrame = field(default_factory=pd.DataFrame)
+    unread: pd.DataFrame = field(default_factory=pd.DataFrame)
     specs: tuple[RunSpec, ...] = ()
 
 
-def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
+def read_store(
+    store: RecordSource, *, study: str | None = None, diagnostics: Sequence[str] = ()
+) -> Evidence:
     """Read a store or an archive, or the runs of one study in it.
+
+    Parameters
+    ----------
+    store
+        Where the records lie.
+    study
+        Only the runs that the study of this name wants.
+    diagnostics
+        What the selectors said at the end that the runs' frame is to have, too.
 
     Examples
     --------
@@ -87,7 +96,7 @@ def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
     >>> len(read_store(ResultStore(tempfile.mkdtemp())).runs)
     0
     """
-    evidence = gather(store.records(study), store.arrays)
+    evidence = gather(store.records(study), store.arrays, diagnostics)
     plans = store.studies() if study is None else (store.study(study),)
     wanted = {spec.digest: spec for plan in plans for spec in plan.specs}
     failed = {failure.spec.digest: failure for failure in store.failures()}
@@ -99,11 +108,6 @@ def read_store(store: RecordSource, *, study: str | None = None) -> Evidence:
         for digest, spec in wanted.items()
         if digest not in done
     )
-    if len(absent):
-        # Named together, so that a missing run has the name its record would have had.
-        both = named(pd.concat([evidence.runs, absent], ignore_index=True))
-        runs, absent = both[both["reason"].isna()], both[both["reason"].notna()]
-        evidence = replace(evidence, runs=runs.drop(columns="reason"))
     specs = {spec.digest: spec for spec in evidence.specs} | wanted
     return replace(
         evidence,
@@ -126,7 +130,9 @@ def _dataset_facts(store: RecordSource, specs: Iterable[RunSpec]) -> pd.DataFram
     return facts.drop_duplicates(ignore_index=True)
 
 
-def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Evidence:
+def gather(
+    records: Iterable[RunRecord], arrays: Arrays | None = None, diagnostics: Sequence[str] = ()
+) -> Evidence:
     """Read records once, each as it comes, and keep what a report needs of them.
 
     Parameters
@@ -135,6 +141,8 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
         For instance ``ResultStore(path).records()``.
     arrays
         Gives the arrays kept with a run, for instance ``ResultStore(path).arrays``.
+    diagnostics
+        As in `read_store`.
 
     Examples
     --------
@@ -142,22 +150,21 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
     >>> record = RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, best_epoch=1,
     ...                    history=({"number": 1, "steps": 8, "seconds": 0.1},), warm_up_digest="c")
     >>> evidence = gather([record])
-    >>> evidence.runs[["data", "learner", "arm", "macro_f"]].values.tolist()
+    >>> evidence.runs[["dataset", "model", "strategy", "macro_f"]].values.tolist()
     [['debtags', 'mlp', 'random', 0.5]]
     >>> len(evidence.curves)
     1
     """
-    rows, losses, correlations, specs = [], [], [], []
+    rows, losses, correlations, unread, specs = [], [], [], [], []
     epochs = _Columns((*_EPOCH, *(f"validation_{name}" for name in CURVES)))
     labels = _Columns(("label", *_LABEL))
     for record in records:
         digest = record.spec.digest
         with _naming(digest):
-            facts = record.diagnostics.get(ARRAY_FACTS)
-            if facts is None:
-                facts = array_facts(record, arrays(record.spec)) if arrays else {}
+            facts = facts_of(record, arrays) if arrays else record.diagnostics.get(ARRAY_FACTS, {})
             notes: dict[str, Any] = {"versions": json.dumps(dict(record.versions), sort_keys=True)}
             notes |= {"volatility": float(facts["volatility"])} if "volatility" in facts else {}
+            notes |= {name: record.diagnostics.get(name) for name in diagnostics}
             rows.append(_shown(record.row()) | notes)
             epochs.extend(digest, _epochs(record.history))
             labels.extend(digest, _labels(record.labels))
@@ -166,15 +173,17 @@ def gather(records: Iterable[RunRecord], arrays: Arrays | None = None) -> Eviden
                 {"digest": digest, "epoch": epoch, "loss_correlation": float(value)}
                 for epoch, value in facts.get("correlations", {}).items()
             ]
+            unread += [{"digest": digest, "reason": facts[UNREAD]}] if UNREAD in facts else []
         specs.append(record.spec)
     # Without any run, the columns are still there.
     nothing = _spec_row(RunSpec(dataset="", dataset_digest=""))
     return Evidence(
-        runs=named(pd.DataFrame(rows or [nothing])).iloc[: len(rows)],
+        runs=pd.DataFrame(rows or [nothing]).iloc[: len(rows)],
         curves=epochs.frame(),
         labels=labels.frame(),
         losses=pd.DataFrame(losses),
         correlations=pd.DataFrame(correlations),
+        unread=pd.DataFrame(unread, columns=["digest", "reason"]),
         specs=tuple(specs),
     )
 
@@ -186,7 +195,7 @@ def _naming(digest: str) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ResultError(
-            f"the record {digest} holds what no run leaves ({error}): remove it and run it again"
+            f"the record {digest} has values that no run writes ({error}): remove it and run it again"
         ) from error
 
 
@@ -247,75 +256,3 @@ def _spec_row(spec: RunSpec) -> dict[str, Any]:
         spec=spec, validation={}, test={}, history=(), best_epoch=0, warm_up_digest=""
     )
     return _shown(empty.row())
-
-
-def named(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with the names a reader sees, each no longer than it must be.
-
-    ``data`` is the dataset and whatever else of the setting varies in the store, ``learner`` the
-    model and its hyperparameters where they vary, ``arm`` the strategy. A strategy that ran with
-    several pressures or options keeps its bare name for one arm, the primary one: its default
-    pressure where it is there, else the one with the most runs; the others say how they differ.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"dataset": ["scene"] * 3, "model": ["mlp"] * 3,
-    ...                      "strategy": ["random", "adaptive", "adaptive"],
-    ...                      "selection_pressure": ["", "16", "64"]})
-    >>> named(runs)["arm"].tolist()
-    ['random', 'adaptive', 'adaptive 64']
-    """
-    setting = [
-        column
-        for column in runs
-        if (column.startswith("plan_") or column in ("preparation", "n_folds"))
-        and column not in (*ARM, *_NOTES)
-        and runs[column].astype(str).nunique() > 1
-    ]
-    data = runs["dataset"].astype(str)
-    if "dataset_digest" in runs:
-        several = runs.groupby("dataset")["dataset_digest"].transform("nunique") > 1
-        data = data.where(~several, data + " " + runs["dataset_digest"].astype(str).str[:6])
-    for column in setting:
-        data = data + ", " + column.removeprefix("plan_").replace("_", " ") + " "
-        data = data + runs[column].astype(str)
-    return runs.assign(data=data, learner=_learners(runs), arm=_arms(runs))
-
-
-def _learners(runs: pd.DataFrame) -> pd.Series:
-    names = runs["model"].astype(str)
-    if "hyperparameters" not in runs:
-        return names
-    several = runs.groupby("model")["hyperparameters"].transform("nunique") > 1
-    return names.where(~several, names + " " + runs["hyperparameters"].astype(str))
-
-
-def _arms(runs: pd.DataFrame) -> pd.Series:
-    parts = pd.DataFrame(
-        {
-            "strategy": runs["strategy"].astype(str),
-            "pressure": runs["selection_pressure"].astype(str),
-            "options": runs.get("strategy_options", pd.Series("{}", runs.index)).astype(str),
-            "loss": runs.get("plan_selection_loss", pd.Series("bce", runs.index)).astype(str),
-        }
-    )
-    names: dict[tuple[str, ...], str] = {}
-    for strategy, group in parts.groupby("strategy"):
-        counts = group.value_counts()
-        primary = min(counts.index, key=lambda key: (*_oddity(key), -counts[key]))
-        for key in counts.index:
-            names[key] = str(strategy) + _difference(key, primary)
-    return pd.Series([names[tuple(row)] for row in parts.values], runs.index, dtype=object)
-
-
-def _oddity(key: tuple[str, ...]) -> tuple[bool, bool, bool]:
-    """Return how far an arm is from the paper's primary setting, to find the primary one."""
-    strategy, pressure, options, loss = key
-    return options != "{}", loss != "bce", pressure != pressure_text(default_pressure(strategy))
-
-
-def _difference(key: tuple[str, ...], primary: tuple[str, ...]) -> str:
-    _, pressure, options, loss = key
-    text = f" {pressure}" if pressure != primary[1] else ""
-    text += f" {options}" if options != primary[2] else ""
-    return text + (f" on {loss} loss" if loss != primary[3] else "")

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tailbatch.report.arrays import PERCENT
-from tailbatch.report.evidence import Evidence
-from tailbatch.report.style import arm_order
-from tailbatch.report.tables import CELL, baseline_arm, paired, primary
+from tailbatch.analysis.comparisons import baseline_arm, paired, primary
+from tailbatch.analysis.gains import PAIR
+from tailbatch.analysis.keys import CELL, Arm, by_label
+from tailbatch.results.arrays import PERCENT
+from tailbatch.results.frames import Evidence
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -62,7 +63,7 @@ def convergence(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     columns = ["number", "seconds", "training_bce", "validation_macro_auc"]
     values = curves.reindex(columns=columns).to_numpy(dtype=np.float64)
     places = curves.groupby(_ARM, sort=False).indices
-    base = baseline_arm(curves["arm"]) if len(curves) else ""
+    base = baseline_arm(curves["arm"]) if len(curves) else None
     rows = []
     for data, learner, arm in places:
         line = values[places[data, learner, arm]]
@@ -105,9 +106,10 @@ def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
         return pd.DataFrame(columns=[*keys, "pressure", *shown])
     runs = evidence.runs.merge(_last_losses(evidence.curves), on="digest", how="left")
     base = baseline_arm(runs["arm"])
-    # An annealed pressure ("64:1") has no place on the axis.
-    runs["pressure"] = pd.to_numeric(runs["selection_pressure"], errors="coerce")
-    tried = runs[runs["pressure"].notna() & (runs["strategy"] != base)]
+    # A pressure that falls or follows the data has no place on the axis.
+    constant = [arm.pressure if isinstance(arm.pressure, float) else np.nan for arm in runs["arm"]]
+    runs["pressure"] = np.array(constant, dtype=np.float64)
+    tried = runs[runs["pressure"].notna() & (runs["strategy"] != base.strategy)]
     tried = tried[tried.groupby(keys)["pressure"].transform("nunique") >= 3]
     plain = runs[runs["arm"] == base].drop(columns="strategy").assign(pressure=0.0)
     both = pd.concat([tried, plain.merge(tried[keys].drop_duplicates(), on=CELL)])
@@ -133,7 +135,7 @@ def batch_size_panel(runs: pd.DataFrame, metric: str = "macro_auc") -> pd.DataFr
     Examples
     --------
     >>> runs = pd.DataFrame({"dataset": "scene", "data": ["scene, 128", "scene, 256"],
-    ...     "learner": "dela", "strategy": "random", "arm": "random", "fold": 0, "seed": 0,
+    ...     "learner": "dela", "arm": [Arm("random")] * 2, "fold": 0, "seed": 0,
     ...     "plan_batch_size": [128, 256], "macro_auc": [0.9, 0.8]})
     >>> batch_size_panel(runs)[["plan_batch_size", "macro_auc"]].values.tolist()
     [[128.0, 0.9], [256.0, 0.8]]
@@ -143,7 +145,7 @@ def batch_size_panel(runs: pd.DataFrame, metric: str = "macro_auc") -> pd.DataFr
         return pd.DataFrame(columns=[*keys, metric])
     means = paired(primary(runs)).groupby(keys, sort=False)[metric].mean().reset_index()
     several = means.groupby(["dataset", "learner"])["plan_batch_size"].transform("nunique") > 1
-    return means[several].sort_values(keys, ignore_index=True)
+    return by_label(means[several], keys).reset_index(drop=True)
 
 
 def sample_losses(evidence: Evidence) -> pd.DataFrame:
@@ -216,7 +218,7 @@ class Panel:
 
     title: str
     categories: list[str]
-    values: dict[str, list[float]]
+    values: dict[Arm, list[float]]
 
 
 def agreement_panels(agreement: pd.DataFrame) -> list[Panel]:
@@ -239,7 +241,7 @@ def _panels(table: pd.DataFrame, category: str, value: str) -> list[Panel]:
     found = []
     for title, group in table.groupby("panel", sort=False):
         wide = group.pivot_table(index=category, columns="arm", values=value)
-        arms = {arm: wide[arm].tolist() for arm in sorted(wide, key=arm_order)}
+        arms = {arm: wide[arm].tolist() for arm in sorted(wide)}
         found.append(Panel(str(title), [str(name) for name in wide.index], arms))
     return found
 
@@ -255,32 +257,24 @@ def loss_agreement(evidence: Evidence) -> pd.DataFrame:
     rows = evidence.correlations.merge(evidence.runs[["learner", "arm", "digest"]], on="digest")
     means = rows.groupby(keys)["loss_correlation"].agg(runs="size", loss_correlation="mean")
     # Numbers in their order, the best epoch last.
-    return means.reset_index().sort_values(
-        keys, key=lambda column: column.str.zfill(9) if column.name == "epoch" else column
-    )
+    ordered = means.reset_index().sort_values("epoch", key=lambda epoch: epoch.str.zfill(9))
+    return ordered.sort_values(
+        keys[:2], key=lambda column: column.map(str), kind="stable"
+    ).reset_index(drop=True)
 
 
-def thinned(rows: FloatArray, points: int = 40) -> FloatArray:
-    """Return no more than `points` rows, evenly spaced, the first and last among them.
+def epochs_to_lowest(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.Series:
+    """Return for each pair of runs the epochs to the baseline's lowest training loss.
 
-    Examples
-    --------
-    >>> thinned(np.arange(1, 101), points=4).tolist()
-    [1, 34, 67, 100]
+    In percent of the baseline's own, infinite where the arm never gets there; indexed by cell, fold and
+    seed.
     """
-    places = np.linspace(0, len(rows) - 1, min(points, len(rows))).round().astype(int)
-    return np.asarray(rows[places])
-
-
-def short(value: float, digits: int = 4) -> float | int | None:
-    """Return a number with few significant digits, as a page carries it; None where it is missing.
-
-    Examples
-    --------
-    >>> short(0.123456), short(1200.0), short(float("nan"))
-    (0.1235, 1200, None)
-    """
-    if not np.isfinite(value):
-        return None
-    rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded.is_integer() else rounded
+    runs = evidence.runs.loc[evidence.runs["arm"].isin([arm, baseline]), [*PAIR, "arm", "digest"]]
+    curves = evidence.curves[["digest", "number", "training_bce"]].dropna(subset="training_bce")
+    curves = curves.merge(runs, on="digest")
+    plain = curves[curves["arm"] == baseline]
+    lowest = plain.loc[plain.groupby(PAIR)["training_bce"].idxmin()]
+    lowest = lowest.rename(columns={"number": "its_number", "training_bce": "lowest"})
+    mine = curves[curves["arm"] == arm].merge(lowest[[*PAIR, "its_number", "lowest"]], on=PAIR)
+    reached = mine["number"].where(mine["training_bce"] <= mine["lowest"], np.inf)
+    return (100 * reached / mine["its_number"]).groupby([mine[name] for name in PAIR]).min()

@@ -1,0 +1,116 @@
+"""Everything that compares runs, worked out once: frames in, frames out; needs no torch."""
+
+from dataclasses import dataclass
+
+from tailbatch.errors import require_installed
+
+require_installed("pandas", extra="cli")
+
+import pandas as pd
+
+from tailbatch.analysis.comparisons import (
+    baseline_arm,
+    comparisons,
+    overall,
+    primary,
+    results,
+    shown_metrics,
+    tuned_by_strategy,
+)
+from tailbatch.analysis.curves import (
+    batch_size_panel,
+    convergence,
+    loss_agreement,
+    loss_density,
+    mean_curves,
+    pressure_panel,
+    sample_losses,
+)
+from tailbatch.analysis.fairness import fairness
+from tailbatch.analysis.keys import CELL, Arm, Cell, Dataset, Learner, by_label
+from tailbatch.analysis.labels import label_facts, minority_gains
+from tailbatch.analysis.naming import named
+from tailbatch.analysis.published import beside_published, printed, printed_facts, printed_tests
+from tailbatch.analysis.significance import mean_ranks, wilcoxon_by_model
+from tailbatch.results.frames import Evidence
+
+__all__ = ["Analysis", "Arm", "Cell", "Dataset", "Learner", "analyze"]
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """The tables of a report, each a frame that may be empty; see the functions that make them."""
+
+    evidence: Evidence
+    metrics: list[str]
+    baseline: Arm | None
+    fairness: pd.DataFrame
+    results: pd.DataFrame
+    comparisons: pd.DataFrame
+    overall: pd.DataFrame
+    wilcoxon: pd.DataFrame
+    ranks: pd.DataFrame
+    tuned: dict[str, pd.DataFrame]
+    published: pd.DataFrame
+    datasets: pd.DataFrame
+    curves: pd.DataFrame
+    convergence: pd.DataFrame
+    labels: pd.DataFrame
+    minority: pd.DataFrame
+    pressures: pd.DataFrame
+    batch_sizes: pd.DataFrame
+    losses: pd.DataFrame
+    density: pd.DataFrame
+    agreement: pd.DataFrame
+    unread: pd.DataFrame
+
+
+def analyze(evidence: Evidence) -> Analysis:
+    """Work out every table of the runs that a store or an archive holds.
+
+    Examples
+    --------
+    >>> from tailbatch.results.frames import gather
+    >>> analyze(gather([])).overall.empty
+    True
+    """
+    evidence = named(evidence)
+    runs = evidence.runs
+    metrics = shown_metrics(runs)
+    means = results(runs, metrics)
+    pairs = comparisons(runs, metrics)
+    curves = mean_curves(evidence)
+    labels = label_facts(evidence)
+    losses = sample_losses(evidence)
+    return Analysis(
+        evidence=evidence,
+        metrics=metrics,
+        baseline=baseline_arm(primary(runs)["arm"]) if len(runs) else None,
+        fairness=fairness(runs),
+        results=means,
+        comparisons=pairs,
+        overall=overall(runs, metrics),
+        wilcoxon=wilcoxon_by_model(pairs, printed_tests()),
+        ranks=mean_ranks(means, metrics),
+        tuned=tuned_by_strategy(runs),
+        published=beside_published(means, pd.concat([printed("results"), printed("adac")])),
+        datasets=printed_facts(evidence.datasets, printed("datasets")),
+        curves=curves,
+        convergence=convergence(curves, runs),
+        labels=labels,
+        minority=minority_gains(labels),
+        pressures=pressure_panel(evidence, metrics),
+        batch_sizes=batch_size_panel(runs),
+        losses=losses,
+        density=loss_density(losses),
+        agreement=loss_agreement(evidence),
+        unread=_unread(evidence),
+    )
+
+
+def _unread(evidence: Evidence) -> pd.DataFrame:
+    """Return the runs whose array file is damaged or gone, and the reason."""
+    names = [*CELL, "arm", "fold", "seed", "digest"]
+    if evidence.unread.empty:
+        return pd.DataFrame(columns=[*names, "reason"])
+    return by_label(evidence.runs[names].merge(evidence.unread, on="digest"), names)

@@ -1,0 +1,91 @@
+"""What was run, and whether the compared runs differ in nothing but the arm."""
+
+from typing import Any
+
+import pandas as pd
+
+from tailbatch.analysis.comparisons import baseline_arm, primary
+from tailbatch.analysis.gains import PAIR
+from tailbatch.analysis.keys import CELL
+
+#: What must agree between runs of one cell, fold and seed: columns of the runs' frame.
+SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
+
+
+def fairness(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a check: what must agree, whether it does, and in how many comparisons.
+
+    Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same ones,
+    and ``learned``: whether the baseline was done learning; if not, a gain may be nothing but speed.
+    ``verdict`` is ``agrees``, ``differs``, or ``not recorded`` where no two runs can be compared;
+    ``count`` of ``total`` are groups of compared runs that agree, runs without a partner, or runs of the
+    baseline that were best in their last epochs.
+
+    Examples
+    --------
+    >>> from tailbatch.analysis.keys import Arm
+    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": 0, "seed": 0,
+    ...                      "arm": [Arm("random"), Arm("adaptive")], "warm_up_digest": ["ab", "ab"]})
+    >>> fairness(runs).values.tolist()[0]
+    ['warm_up_digest', 'agrees', 1, 1]
+    """
+    checks: list[tuple[str, str, int, int]] = [_agreement(runs, column) for column in SAME]
+    rows: list[tuple[Any, ...]] = [*checks, _folds(runs), _learned(runs)]
+    return pd.DataFrame(rows, columns=["check", "verdict", "count", "total"])
+
+
+def _agreement(runs: pd.DataFrame, column: str) -> tuple[str, str, int, int]:
+    """Compare the values of one column within each dataset, model, fold and seed."""
+    if column not in runs:
+        return column, "not recorded", 0, 0
+    known = runs[runs[column].notna() & (runs[column] != "")]
+    groups = known.groupby(PAIR)[column].agg(["size", "nunique"])
+    groups = groups[groups["size"] > 1]
+    same = int((groups["nunique"] == 1).sum())
+    verdict = "agrees" if same == len(groups) else "differs"
+    return column, verdict if len(groups) else "not recorded", same, len(groups)
+
+
+def _folds(runs: pd.DataFrame) -> tuple[str, str, int, int]:
+    main = primary(runs)
+    arms = main.groupby(CELL)["arm"].transform("nunique")
+    here = main.groupby(PAIR)["arm"].transform("nunique")
+    verdict = "agrees" if len(main) else "not recorded"
+    return "folds", verdict, int((arms != here).sum()), len(main)
+
+
+def still_learning(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which runs were best in their last epochs, the last 5% of all.
+
+    Examples
+    --------
+    >>> still_learning(pd.DataFrame({"best_epoch": [95, 96], "plan_epochs": 100})).tolist()
+    [False, True]
+    """
+    return runs["best_epoch"] > 0.95 * runs["plan_epochs"]
+
+
+def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:
+    if runs.empty or not {"best_epoch", "plan_epochs"} <= set(runs):
+        return "learned", "not recorded", 0, 0
+    late = still_learning(runs[runs["arm"] == baseline_arm(runs["arm"])])
+    return "learned", "agrees" if late.mean() <= 0.5 else "differs", int(late.sum()), len(late)
+
+
+def what_ran(runs: pd.DataFrame) -> dict[str, int]:
+    """Return how many runs, datasets, models, strategies, folds and seeds there are.
+
+    Examples
+    --------
+    >>> what_ran(pd.DataFrame({"dataset": ["scene", "yeast"], "model": "mlp"}))
+    {'runs': 2, 'datasets': 2, 'models': 1}
+    """
+    columns = {
+        "datasets": "dataset",
+        "models": "model",
+        "strategies": "strategy",
+        "folds": "fold",
+        "seeds": "seed",
+    }
+    counts = {name: runs[column].nunique() for name, column in columns.items() if column in runs}
+    return {"runs": len(runs), **counts}

@@ -1,0 +1,262 @@
+"""What is compared and where, as values: an arm, a learner, a dataset, a cell.
+
+The frames of `tailbatch.analysis` carry these keys in their columns ``arm``, ``learner`` and ``data``.
+A key is told apart by its fields, is written as its `label`, and sorts by its `sort_key`; nothing reads
+a label again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from tailbatch.analysis.strategies import facts
+from tailbatch.results import NO_BATCHES, Pressure, pressure_text
+
+#: Columns of a frame that name a cell.
+CELL = ["data", "learner"]
+_OWN: Any = "own"  # a pressure that is the strategy's own
+
+
+class Key:
+    """A value that frames are joined on: written as its label, sorted by its sort key."""
+
+    # Label, sort key and hash are kept: tables ask for those of a few keys a hundred thousand times.
+
+    def label(self) -> str:
+        """Return the name that a reader sees."""
+        raise NotImplementedError
+
+    def sort_key(self) -> tuple[Any, ...]:
+        """Return what keys of one kind are sorted by; by default the label."""
+        return (self._label,)
+
+    @cached_property
+    def _sort_key(self) -> tuple[Any, ...]:
+        return self.sort_key()
+
+    @cached_property
+    def _label(self) -> str:
+        return self.label()
+
+    @cached_property
+    def _identity(self) -> tuple[Any, ...]:
+        compared = (item.name for item in fields(self) if item.compare)  # type: ignore[arg-type]
+        return tuple(getattr(self, name) for name in compared)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._identity)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Key)
+            and type(self) is type(other)
+            and self._hash == other._hash
+            and self._identity == other._identity
+        )
+
+    def __str__(self) -> str:
+        return self._label
+
+    def __lt__(self, other: "Key") -> bool:
+        return self._sort_key < other._sort_key
+
+
+@dataclass(frozen=True, eq=False)
+class Arm(Key):
+    """A way to choose batches, and whatever else is compared within a cell.
+
+    Parameters
+    ----------
+    strategy, pressure, options
+        The strategy, its selection pressure (by default its own), and its options as JSON.
+    selection_loss
+        What the selector hears.
+    loss, rate
+        The loss and the learning rate, where they are compared; None where they belong to the learner.
+    best_of
+        The best of so many tries, where that is compared.
+    usual
+        The strategy's primary arm, which needs no more than the strategy's name; by default the one
+        with its own pressure and no options.
+
+    Examples
+    --------
+    >>> Arm("adaptive").label(), Arm("adaptive", 64.0).label(), Arm("adaptive", (64.0, 1.0)).label()
+    ('adaptive', 'adaptive 64', 'adaptive 64:1')
+    >>> names = [Arm("adaptive", (64.0, 1.0)), Arm("adaptive", 64.0), Arm("adaptive", 8.0), Arm("random")]
+    >>> [str(arm) for arm in sorted(names)]
+    ['random', 'adaptive 8', 'adaptive 64', 'adaptive 64:1']
+    """
+
+    strategy: str
+    pressure: Pressure = _OWN
+    options: str = "{}"
+    selection_loss: str = "bce"
+    loss: str | None = None
+    rate: str | None = None
+    best_of: int | None = None
+    usual: "Arm | None" = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.pressure is _OWN:
+            object.__setattr__(self, "pressure", facts(self.strategy).pressure)
+
+    @cached_property
+    def _primary(self) -> "Arm":
+        return self.usual or Arm(self.strategy)
+
+    @cached_property
+    def is_primary(self) -> bool:
+        """Whether it is the one arm that stands for its strategy."""
+        return self._setting == self._primary._setting
+
+    @property
+    def draws_batches(self) -> bool:
+        """Whether it is a strategy at all: a learner without batches has none."""
+        return self.strategy != NO_BATCHES
+
+    @property
+    def _setting(self) -> tuple[Any, ...]:
+        return self.pressure, self.options, self.selection_loss
+
+    def label(self) -> str:
+        """Return the strategy and how the arm differs from the primary one."""
+        usual = self._primary
+        parts = [] if self.loss is None else [f"{self.loss},"]
+        parts += [self.strategy]
+        parts += [pressure_text(self.pressure)] if self.pressure != usual.pressure else []
+        parts += [self.options] if self.options != usual.options else []
+        heard = self.selection_loss
+        parts += [f"on {heard} loss"] if heard != usual.selection_loss else []
+        parts += [f"at {self.rate}"] if self.rate else []
+        parts += [f"(best of {self.best_of})"] if self.best_of else []
+        return " ".join(parts)
+
+    def sort_key(self) -> tuple[Any, ...]:
+        """Return the strategy's place, then the pressure where it is not the primary one's."""
+        numbers: tuple[float, ...] = ()
+        if self.pressure != self._primary.pressure and not isinstance(self.pressure, str | None):
+            numbers = self.pressure if isinstance(self.pressure, tuple) else (self.pressure,)
+        return facts(self.strategy).place, self.strategy, numbers, self._label
+
+
+@dataclass(frozen=True, eq=False)
+class Learner(Key):
+    """A model and how it is set up.
+
+    Parameters
+    ----------
+    model, settings
+        The model, and its hyperparameters as JSON.
+    loss, loss_options
+        The loss in its objective, empty for the model's own, and its options as JSON.
+    rate
+        Its learning rate where it is not the usual one of the comparison.
+    says_settings
+        Whether the label names the settings: where a model has several.
+
+    Examples
+    --------
+    >>> Learner("mlp").label(), Learner("mlp", loss="asymmetric").label()
+    ('mlp', 'mlp asymmetric')
+    """
+
+    model: str
+    settings: str = "{}"
+    loss: str = ""
+    loss_options: str = "{}"
+    rate: float | None = None
+    says_settings: bool = field(default=False, compare=False, repr=False)
+
+    def label(self) -> str:
+        """Return the model, and what of it varies."""
+        name = f"{self.model} {self.settings}" if self.says_settings else self.model
+        name += f" {self.loss}" if self.loss else ""
+        name += self.loss_options if self.loss_options != "{}" else ""
+        return name if self.rate is None else f"{name}, lr {self.rate}"
+
+    @property
+    def published_name(self) -> str:
+        """The model as the paper's tables know it; empty where it is set up in another way, too."""
+        other = self.loss or (self.says_settings and self.settings != "{}")
+        return "" if other else self.model.casefold()
+
+    @property
+    def loss_name(self) -> str:
+        """The loss it is trained with; that of a model that takes one is cross-entropy unless told."""
+        return self.loss or "bce"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(Key):
+    """A dataset, how it is prepared, and what else of the setting varies.
+
+    Parameters
+    ----------
+    name, preparation, digest
+        The dataset's name, its preparation and its content.
+    setting
+        Names and values of what varies between runs and is no part of arm or learner.
+    says_digest
+        Whether the label names the content: where there are several of one name.
+
+    Examples
+    --------
+    >>> Dataset("scene", setting=(("lr", "0.001"),)).label()
+    'scene, lr 0.001'
+    """
+
+    name: str
+    preparation: str = "full"
+    digest: str = ""
+    setting: tuple[tuple[str, str], ...] = ()
+    says_digest: bool = field(default=False, compare=False, repr=False)
+
+    def label(self) -> str:
+        """Return the name and what of it varies."""
+        name = f"{self.name} {self.digest[:6]}" if self.says_digest else self.name
+        return ", ".join([name, *(f"{what} {value}" for what, value in self.setting)])
+
+
+@dataclass(frozen=True, eq=False)
+class Cell(Key):
+    """A dataset with a learner: where arms are compared.
+
+    Examples
+    --------
+    >>> Cell(Dataset("scene"), Learner("mlp")).label()
+    'mlp on scene'
+    """
+
+    dataset: Dataset
+    learner: Learner
+
+    def label(self) -> str:
+        """Return both names."""
+        return f"{self.learner} on {self.dataset}"
+
+    def sort_key(self) -> tuple[Any, ...]:
+        """Return the dataset's key, then the learner's."""
+        return self.dataset, self.learner
+
+
+def by_label(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Return a table sorted by some columns, its keys in the order of the alphabet.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"arm": [Arm("random"), Arm("adaptive")]})
+    >>> [str(arm) for arm in by_label(table, ["arm"])["arm"]]
+    ['adaptive', 'random']
+    """
+    keys = (*CELL, "arm")
+    return table.sort_values(
+        list(columns), key=lambda column: column.map(str) if column.name in keys else column
+    )

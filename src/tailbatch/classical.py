@@ -1,0 +1,335 @@
+"""Learners without batches: scikit-learn's classifiers on the same rows, to hold the networks against.
+
+They have no objective to step on, no epochs and no batches, and choose what they choose by a metric of
+the validation rows; so they stand beside `tailbatch.training`, not among the models. Labels that are
+the same in all training rows get that as their score. scikit-learn is loaded when a learner learns,
+since studies without one need not wait for it.
+"""
+
+import logging
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from tailbatch.data import Features, LabelMatrix, Parts
+from tailbatch.errors import ModelError
+from tailbatch.metrics import macro_average_precision
+from tailbatch.registry import check_known
+from tailbatch.seeds import integer_seed
+
+MAX_BYTES = 2**31
+"""What a learner may take for its largest array; beyond it refuses."""
+
+_STEPS = 1000  # of the solver, at most; a few dozen are enough for nearly all labels
+_TREES = 10  # grown at a time: a tree keeps every label's share in each of its nodes
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+_log = logging.getLogger(__name__)
+
+
+class Learned(NamedTuple):
+    """Scores in [0, 1] of the validation and test rows, (n, q) each, and the setting that was chosen."""
+
+    validation: FloatArray
+    test: FloatArray
+    chosen: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ClassicalModel(ABC):
+    """A learner without batches; its fields are its hyperparameters."""
+
+    name: ClassVar[str]
+
+    def learn(self, parts: Parts, *, seed: int) -> Learned:
+        """Learn from the training rows on one thread, and score the validation and test rows.
+
+        Where there are several settings to try, the best Macro-AP of the validation rows chooses.
+
+        Parameters
+        ----------
+        parts
+            A fold; features scaled as for the networks.
+        seed
+            The same seed gives the same scores.
+        """
+        labels, truth = _dense(parts.train.Y), _dense(parts.validation.Y)
+        share = labels.mean(axis=0)
+        varied = np.flatnonzero((share > 0) & (share < 1))
+        held_out = _stacked(parts.validation.X, parts.test.X)
+        with threadpool_limits(1):
+            best = max(
+                (
+                    _Try(setting, _completed(share, varied, found), truth)
+                    for setting, found in self._tried(
+                        _plain(parts.train.X), labels[:, varied], held_out, seed
+                    )
+                ),
+                key=lambda each: each.value,
+            )
+        n_validation = parts.validation.n_samples
+        return Learned(best.scores[:n_validation], best.scores[n_validation:], best.setting)
+
+    @abstractmethod
+    def _tried(
+        self, X: Features, Y: BoolArray, held_out: Features, seed: int
+    ) -> Iterator[tuple[dict[str, float], FloatArray]]:
+        """Yield each setting to try and its scores of the held-out rows.
+
+        Every label has rows with and without it; there may be no label at all.
+        """
+
+
+@dataclass(frozen=True)
+class Logistic(ClassicalModel):
+    """One logistic regression a label, with L2 (lbfgs; sparse features stay sparse).
+
+    Parameters
+    ----------
+    C
+        The inverse of the penalty, the same for all labels; None tries 0.1, 1 and 10.
+
+    Examples
+    --------
+    >>> Logistic(C=0)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: C of logistic must be above 0, got 0
+    """
+
+    name: ClassVar[str] = "logistic"
+    class_weight: ClassVar[str | None] = None
+
+    C: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.C is not None and not 0 < self.C < np.inf:
+            raise ModelError(f"C of {self.name} must be above 0, got {self.C}")
+
+    def _tried(
+        self, X: Features, Y: BoolArray, held_out: Features, seed: int
+    ) -> Iterator[tuple[dict[str, float], FloatArray]]:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
+        # Each label's solution for one C is where the next C starts from.
+        models = [
+            LogisticRegression(class_weight=self.class_weight, max_iter=_STEPS, warm_start=True)
+            for _ in range(Y.shape[1])
+        ]
+        for C in (0.1, 1.0, 10.0) if self.C is None else (self.C,):
+            scores = np.empty((held_out.shape[0], len(models)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                for label, model in enumerate(models):
+                    model.set_params(C=C).fit(X, Y[:, label])
+                    scores[:, label] = model.predict_proba(held_out)[:, 1]
+            late = sum(int(model.n_iter_[0]) >= _STEPS for model in models)
+            if late:
+                _log.warning("%s, C = %g: %d labels did not converge", self.name, C, late)
+            yield {"C": C}, scores
+
+
+@dataclass(frozen=True)
+class BalancedLogistic(Logistic):
+    """The same with ``class_weight="balanced"``: positives and negatives weigh alike in sum.
+
+    Examples
+    --------
+    >>> BalancedLogistic().class_weight
+    'balanced'
+    """
+
+    name: ClassVar[str] = "balanced_logistic"
+    class_weight: ClassVar[str | None] = "balanced"
+
+
+@dataclass(frozen=True)
+class Forest(ClassicalModel):
+    """One random forest for all labels together, as scikit-learn does it (sparse stays sparse).
+
+    It is grown ten trees at a time, and of those before only the scores are kept.
+
+    Parameters
+    ----------
+    n_estimators
+        Trees.
+
+    Examples
+    --------
+    >>> Forest().n_estimators
+    100
+    """
+
+    name: ClassVar[str] = "forest"
+
+    n_estimators: int = 100
+
+    def __post_init__(self) -> None:
+        _at_least_one(self)
+
+    def _tried(
+        self, X: Features, Y: BoolArray, held_out: Features, seed: int
+    ) -> Iterator[tuple[dict[str, float], FloatArray]]:
+        from sklearn.ensemble import RandomForestClassifier
+
+        n, q = Y.shape
+        _refuse_above(2 * n * q * 2 * 8 * _TREES, self.name, f"{n:,} rows and {q:,} labels")
+        total = np.zeros((held_out.shape[0], q))
+        for start in range(0, self.n_estimators if q else 0, _TREES):
+            count = min(_TREES, self.n_estimators - start)
+            forest = RandomForestClassifier(count, random_state=_random_state(seed, start))
+            forest.fit(X, Y if q > 1 else Y[:, 0])
+            by_label = forest.predict_proba(held_out)
+            by_label = by_label if q > 1 else [by_label]
+            total += count * np.stack([each[:, 1] for each in by_label], axis=1)
+        yield {}, np.clip(total / self.n_estimators, 0, 1)  # sums of shares may pass 1 in rounding
+
+
+@dataclass(frozen=True)
+class Boosting(ClassicalModel):
+    """One histogram gradient boosting a label; its trees need dense features.
+
+    Sparse features are therefore made dense, but for those that fewer rows have than a leaf must
+    (20): no tree could split on them, so the result is the same without them.
+
+    Parameters
+    ----------
+    max_iter
+        Trees a label.
+
+    Examples
+    --------
+    >>> Boosting(max_iter=0)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: max_iter of boosting must be a whole number from 1, got 0
+    """
+
+    name: ClassVar[str] = "boosting"
+    min_samples_leaf: ClassVar[int] = 20
+
+    max_iter: int = 100
+
+    def __post_init__(self) -> None:
+        _at_least_one(self)
+
+    def _tried(
+        self, X: Features, Y: BoolArray, held_out: Features, seed: int
+    ) -> Iterator[tuple[dict[str, float], FloatArray]]:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        kept: Any = slice(None)
+        if not isinstance(X, np.ndarray):
+            kept = np.flatnonzero(X.count_nonzero(axis=0) >= self.min_samples_leaf)
+            rows = X.shape[0] + held_out.shape[0]
+            _refuse_above(8 * rows * len(kept), self.name, f"{rows:,} rows, {len(kept):,} features")
+        X, held_out = _densified(X[:, kept]), _densified(held_out[:, kept])
+        scores = np.tile(Y.mean(axis=0), (held_out.shape[0], 1))
+        for label in range(Y.shape[1] if X.shape[1] else 0):
+            model = HistGradientBoostingClassifier(
+                max_iter=self.max_iter,
+                min_samples_leaf=self.min_samples_leaf,
+                early_stopping=False,  # it would hold training rows back
+                random_state=_random_state(seed, label),
+            )
+            scores[:, label] = model.fit(X, Y[:, label]).predict_proba(held_out)[:, 1]
+        yield {}, scores
+
+
+CLASSICAL: dict[str, type[ClassicalModel]] = {
+    model.name: model for model in (Logistic, BalancedLogistic, Forest, Boosting)
+}
+"""Every learner without batches by name."""
+
+
+def make_classical(name: str, hyperparameters: Mapping[str, Any]) -> ClassicalModel:
+    """Return a learner of `CLASSICAL` with these hyperparameters.
+
+    Examples
+    --------
+    >>> make_classical("forest", {"n_estimators": 50})
+    Forest(n_estimators=50)
+    >>> make_classical("forest", {"n_estimator": 50})
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: unknown hyperparameter of forest 'n_estimator'; did you mean ...
+    """
+    kind: Any = CLASSICAL[name]
+    known = [item.name for item in fields(kind)]
+    for given, value in hyperparameters.items():
+        check_known(f"hyperparameter of {name}", given, known, error=ModelError)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ModelError(f"{given} of {name} must be a number, got {value!r}")
+    model: ClassicalModel = kind(**hyperparameters)
+    return model
+
+
+class _Try:
+    """A setting, its scores, and the Macro-AP of the validation rows, which come first."""
+
+    def __init__(self, setting: dict[str, float], scores: FloatArray, truth: BoolArray) -> None:
+        self.setting, self.scores = setting, scores
+        value = macro_average_precision(truth, scores[: len(truth)])
+        self.value = -np.inf if np.isnan(value) else value  # no label has a validation positive
+
+
+def _completed(share: FloatArray, varied: npt.NDArray[np.int64], found: FloatArray) -> FloatArray:
+    """Return the scores of all labels, those found and 0 or 1 for the others."""
+    scores = np.tile(share, (len(found), 1))
+    scores[:, varied] = found
+    return scores
+
+
+def _dense(Y: LabelMatrix) -> BoolArray:
+    return Y if isinstance(Y, np.ndarray) else np.asarray(Y.toarray(), dtype=bool)
+
+
+def _densified(X: Features) -> npt.NDArray[Any]:
+    return X if isinstance(X, np.ndarray) else np.asarray(X.toarray())
+
+
+def _stacked(first: Features, second: Features) -> Features:
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    return _plain(sparse.vstack([first, second], format="csr"))
+
+
+def _plain(X: Features) -> Features:
+    """Return sparse features with the 32-bit indices that scikit-learn's trees ask for."""
+    if isinstance(X, np.ndarray) or X.indices.dtype == X.indptr.dtype == np.int32:
+        return X
+    if X.nnz > np.iinfo(np.int32).max:
+        raise ModelError(f"scikit-learn takes at most 2^31 - 1 sparse values, got {X.nnz:,}")
+    parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return sparse.csr_array(parts, shape=X.shape)
+
+
+def _random_state(seed: int, part: int) -> int:
+    return integer_seed(seed, "classical", part) % 2**32
+
+
+def _at_least_one(model: ClassicalModel) -> None:
+    for item in fields(model):
+        value = getattr(model, item.name)
+        if not isinstance(value, int) or value < 1:
+            raise ModelError(
+                f"{item.name} of {model.name} must be a whole number from 1, got {value}"
+            )
+
+
+def _refuse_above(n_bytes: int, name: str, what: str) -> None:
+    if n_bytes > MAX_BYTES:
+        raise ModelError(
+            f"{name} would need {n_bytes / 2**30:.1f} GiB for {what}, and takes at most "
+            f"{MAX_BYTES / 2**30:g}: leave it out, or choose fewer of them"
+        )

@@ -1,0 +1,336 @@
+"""Strategies, models and losses compared from Python, on arrays, frames or datasets."""
+
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailbatch.data import MultiLabelDataset, save_npz
+from tailbatch.data.frames import frame_features
+from tailbatch.errors import DataError, StudyError
+from tailbatch.metrics import METRICS
+from tailbatch.results import ResultStore, TrainingPlan, default_lr
+from tailbatch.study import (
+    PlannedStore,
+    Study,
+    StudyOutcome,
+    StudyProgress,
+    ThisProcess,
+    WorkerPool,
+    run_study,
+)
+from tailbatch.study.custom import Entry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CELL = ("dataset", "model", "loss", "strategy", "selection_pressure")
+_MAY_DIFFER = ("plan_lr", "plan_selection_loss")  # entries may have their own
+_SHOWN = ("macro_auc", "macro_f", "average_precision", "hamming_loss")
+_NO_FILE_NAME = re.compile(r"[^\w-]+")
+
+_log = logging.getLogger(__name__)
+
+
+def compare(
+    X: Any,
+    Y: Any = None,
+    *,
+    models: Sequence[Entry] = ("mlp",),
+    strategies: Sequence[Entry] = ("random", "minority"),
+    losses: Sequence[Entry] | None = None,
+    selection_pressures: Sequence[str | float] | None = None,
+    folds: int = 5,
+    seeds: Sequence[int] = (0,),
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    plan: TrainingPlan | None = None,
+    name: str = "compare",
+    store: str | Path | ResultStore | None = None,
+    workers: int = 1,
+    listen: Callable[[StudyProgress], None] | None = None,
+) -> "Comparison":
+    """Compare strategies, models and losses on your data, fairly: same folds, weights and steps.
+
+    Parameters
+    ----------
+    X, Y
+        Features (n, d) and labels (n, q) as arrays, sparse matrices or data frames; or, without Y, a
+        `MultiLabelDataset`, a dataset's name or file, or a list of them. With a data frame X, Y may also
+        name its label columns, as in `MultiLabelDataset.from_frame`.
+    models, strategies, losses
+        Names; classes or functions of your own, as `make_model`, `make_selector` and `make_loss` take
+        them; or tables with such a ``name`` and its settings: ``{"name": "mlp", "hidden": [64]}``.
+    selection_pressures
+        Pressures to try, None for each strategy's own; see `Study`.
+    folds, seeds
+        Folds of the cross-validation, and the seeds of each.
+    epochs, batch_size, lr
+        Of the training; None is the plan's, and 1e-3 for the rate.
+    plan
+        Further settings of the training.
+    name
+        What arrays are called in tables and reports.
+    store
+        Folder to keep the runs in: the same call resumes after an interruption and never repeats a run.
+        None keeps them as long as the comparison is there.
+    workers
+        Processes to train in; 1 is this one. What other processes cannot import, such as a function of
+        a notebook, is trained in this one, and a log message says so.
+    listen
+        Told about progress, see `run_study`.
+
+    Returns
+    -------
+    Comparison
+        Its `table`, the `best` of it, and its `report`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tailbatch
+    >>> X = np.random.default_rng(0).random((60, 4))
+    >>> result = tailbatch.compare(X, X[:, :3] > [0.5, 0.6, 0.9], folds=2, epochs=2)
+    >>> result.table()["strategy"].tolist()
+    ['random', 'minority']
+    """
+    place, kept = _place(store)
+    datasets = list(_datasets(X, Y, name))
+    study = Study(
+        name="compare",
+        title=f"Compared on {', '.join(_called(each) for each in datasets)}",
+        datasets=[_entry(each, place.path / "data") for each in datasets],
+        models=models,
+        losses=losses,
+        strategies=strategies,
+        selection_pressures=selection_pressures,
+        n_folds=folds,
+        seeds=seeds,
+        plan=_plan(plan, epochs=epochs, batch_size=batch_size, lr=lr),
+    )
+    executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
+    outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
+    return Comparison(PlannedStore(place, outcome.plan), outcome, kept)
+
+
+class Comparison:
+    """What `compare` found: a table, the best of it, and a report.
+
+    Parameters
+    ----------
+    store
+        The runs.
+    outcome
+        How many were done, and which failed.
+    kept
+        Whatever must live as long as the store is read, such as a temporary folder.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).random((60, 4))
+    >>> compare(X, X > 0.5, strategies=["random"], folds=2, epochs=1)
+    Comparison of 1 choice, 2 runs; best by validation macro_auc: mlp, random
+    """
+
+    def __init__(self, store: ResultStore, outcome: StudyOutcome, kept: object = None) -> None:
+        self.store, self.outcome = store, outcome
+        self._kept = kept
+        for failure in outcome.failures:
+            _log.warning("a run of %s failed: %s", failure.spec.strategy, failure.message)
+
+    @property
+    def study(self) -> str:
+        """The name of the comparison in its store."""
+        return self.outcome.plan.name
+
+    def runs(self) -> "pd.DataFrame":
+        """Return one row a run, as `ResultStore.frame` gives it."""
+        return self.store.frame(self.study)
+
+    def table(self, metrics: Sequence[str] | None = None) -> "pd.DataFrame":
+        """Return the mean of each test metric over folds and seeds, one row for each choice.
+
+        Parameters
+        ----------
+        metrics
+            Names in `tailbatch.metrics.METRICS`, None for all; each column is called like its metric.
+            ``validation_macro_auc`` and so on are what `best` looks at.
+        """
+        runs = self.runs()
+        if runs.empty:
+            raise StudyError(f"no run was done: {self._failure()}")
+        names = list(METRICS) if metrics is None else list(metrics)
+        columns = [c for each in names for c in (each, f"validation_{each}") if c in runs]
+        runs = runs.assign(
+            **{key: _with_options(runs, key) for key in ("model", "loss", "strategy")}
+        )
+        keys = [*_CELL, *(each for each in _MAY_DIFFER if runs[each].nunique() > 1)]
+        cells = runs.groupby(keys, sort=False, dropna=False)
+        table = cells[columns].mean().assign(runs=cells.size()).reset_index()
+        return table.loc[_in_order(table, self.outcome)].reset_index(drop=True)
+
+    def best(self, metric: str = "macro_auc") -> "pd.Series[Any]":
+        """Return the row of the table with the best mean of a metric on the validation rows.
+
+        Averaged over datasets where there are several. The test metrics of the row did not choose it.
+        """
+        if metric not in METRICS:
+            raise StudyError(f"unknown metric {metric!r:.60}. Known: {', '.join(METRICS)}")
+        table = self.table()
+        keys = [key for key in (*_CELL[1:], *_MAY_DIFFER) if key in table]
+        numbers = [name for name in table.select_dtypes("number") if name not in keys]
+        means = table.groupby(keys, sort=False)[numbers].mean().reset_index()
+        scores = means[f"validation_{metric}"]
+        chosen = scores.idxmax() if METRICS[metric].higher_is_better else scores.idxmin()
+        row: pd.Series[Any] = means.loc[chosen]
+        return row
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report: a page of tables and charts, and a folder of files beside it."""
+        from tailbatch.report.page import write_report
+
+        write_report(self.store, Path(path), study=self.study)
+        return Path(path)
+
+    def __repr__(self) -> str:
+        """Say how much was compared, and what was best."""
+        done = self.outcome.done + self.outcome.skipped
+        if not done:
+            return f"Comparison without a run that was done: {self._failure()}"
+        best, choices = self.best(), len(self.table())
+        named = [best[key] for key in _CELL if best.get(key)]
+        plural = "" if choices == 1 else "s"
+        failed = f", {len(self.outcome.failures)} failed" if self.outcome.failures else ""
+        return (
+            f"Comparison of {choices} choice{plural}, {done} runs{failed}; "
+            f"best by validation macro_auc: {', '.join(named)}"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook, the best mean of each dataset and metric in bold."""
+        if not self.outcome.done + self.outcome.skipped:
+            return f"<p>{escape(repr(self))}</p>"
+        table = self.table(_SHOWN)
+        keys = [key for key in _CELL if table[key].astype(bool).any()]
+        metrics = [name for name in _SHOWN if name in table]
+        head = "".join(
+            f"<th>{escape(n)}</th>" for n in [*keys, *(METRICS[m].title for m in metrics)]
+        )
+        rows = []
+        for _, row in table.iterrows():
+            peers = table[table["dataset"] == row["dataset"]]
+            cells = [f"<td>{escape(str(row[key]))}</td>" for key in keys]
+            cells += [_html_cell(row[name], peers[name], name) for name in metrics]
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        return (
+            f"<table><caption>{escape(repr(self))}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        )
+
+    def _failure(self) -> str:
+        return (
+            self.outcome.failures[0].message if self.outcome.failures else "nothing was asked for"
+        )
+
+
+def _html_cell(value: float, peers: "pd.Series[Any]", metric: str) -> str:
+    best = peers.max() if METRICS[metric].higher_is_better else peers.min()
+    shown = f"{value:.4f}"
+    return f"<td><b>{shown}</b></td>" if value == best else f"<td>{shown}</td>"
+
+
+def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:
+    """Return names with the settings that tell entries of one name apart, as one would write them."""
+    column = {"model": "hyperparameters"}.get(key, f"{key}_options")
+    names = []
+    for name, options in zip(runs[key], runs[column], strict=True):
+        settings = json.loads(options) if isinstance(options, str) else {}
+        given = ", ".join(f"{option}={value}" for option, value in settings.items())
+        names.append(f"{name} ({given})" if given else name)
+    return names
+
+
+def _in_order(table: "pd.DataFrame", outcome: StudyOutcome) -> list[int]:
+    """Return the rows by dataset, model and strategy, each in the order of the plan."""
+    asked = {
+        field: list(dict.fromkeys(getattr(s, field) for s in outcome.plan.specs))
+        for field in ("dataset", "model", "strategy")
+    }
+
+    def place(row: int) -> tuple[int, ...]:
+        cell = table.loc[row]
+        return tuple(names.index(str(cell[f]).partition(" (")[0]) for f, names in asked.items())
+
+    return sorted(table.index, key=place)
+
+
+def _plan(plan: TrainingPlan | None, **changes: Any) -> TrainingPlan:
+    given = {name: value for name, value in changes.items() if value is not None}
+    if plan is not None:
+        return replace(plan, **given)
+    return TrainingPlan(**{"lr": default_lr(()), **given})
+
+
+def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]:
+    if isinstance(store, ResultStore):
+        return store, None
+    if store is not None:
+        return ResultStore(store), None
+    folder = tempfile.TemporaryDirectory(prefix="tailbatch-")
+    return ResultStore(folder.name), folder
+
+
+def _datasets(X: Any, Y: Any, name: str) -> Iterable[MultiLabelDataset | str]:
+    """Yield the datasets in what `compare` was given."""
+    if Y is not None:
+        yield _from_two(X, Y, name)
+    elif isinstance(X, MultiLabelDataset | str | Path):
+        yield X if isinstance(X, MultiLabelDataset) else str(X)
+    elif isinstance(X, Sequence) and all(isinstance(x, MultiLabelDataset | str | Path) for x in X):
+        for each in X:
+            yield from _datasets(each, None, name)
+    else:
+        raise DataError(
+            "compare needs X and Y, a MultiLabelDataset, a dataset's name or file, or a list of them, "
+            f"got X of type {type(X).__name__} and no Y"
+        )
+
+
+def _from_two(X: Any, Y: Any, name: str) -> MultiLabelDataset:
+    if not hasattr(X, "columns"):
+        labels = getattr(Y, "columns", None)
+        return MultiLabelDataset.from_arrays(X, Y, name=name, label_names=labels)
+    if not hasattr(Y, "shape"):
+        return MultiLabelDataset.from_frame(X, labels=Y, name=name)
+    features, feature_names, notices = frame_features(X, missing="error")
+    for notice in notices:
+        _log.warning("%s: %s", name, notice)
+    labels = getattr(Y, "columns", None)
+    return MultiLabelDataset.from_arrays(
+        features, Y, name=name, feature_names=feature_names, label_names=labels
+    )
+
+
+def _called(dataset: MultiLabelDataset | str) -> str:
+    return Path(dataset).name if isinstance(dataset, str) else dataset.name
+
+
+def _entry(dataset: MultiLabelDataset | str, folder: Path) -> Any:
+    """Return a study's entry for a dataset: one in memory is written to a file, for workers, too."""
+    if isinstance(dataset, str):
+        return dataset
+    word = _NO_FILE_NAME.sub("-", dataset.name)[:40] or "data"
+    path = folder / f"{word}-{dataset.digest[:8]}.npz"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_npz(dataset, path)
+    return {"path": str(path), "name": dataset.name}

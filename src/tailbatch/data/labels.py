@@ -1,0 +1,84 @@
+"""Label matrices: the one check of what may be one, and how it is kept."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from tailbatch.errors import DataError, TailbatchError
+
+LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
+"""Labels (n, q): a dense array of booleans, or CSR for more than 1,000 labels."""
+
+#: Up to this many labels the label matrix is a dense boolean array, above it is CSR.
+MAX_DENSE_LABELS = 1000
+
+
+def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelMatrix:
+    """Return labels as booleans, dense or as canonical CSR, or say what is wrong with them.
+
+    Parameters
+    ----------
+    Y
+        (n, q) zeros and ones or booleans, n and q from 1: array-like, or any SciPy sparse matrix,
+        which is not changed; a label listed twice in a row of CSR counts once.
+    error
+        Raised for anything else.
+
+    Examples
+    --------
+    >>> checked_labels([[1, 0], [0, 1]]).tolist()
+    [[True, False], [False, True]]
+    >>> checked_labels([[1, 0], [0, 3]])
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: labels must be 0 or 1, got 3 in row 1, label column 1
+    """
+    labels: Any = csr_array(Y) if issparse(Y) else np.asarray(Y)
+    if labels.ndim != 2 or 0 in labels.shape:
+        raise error(
+            "Y must be a label matrix (n_samples, n_labels) with at least one row and one column, "
+            f"got shape {labels.shape}"
+        )
+    values: NDArray[Any] = labels.data if issparse(labels) else labels
+    if values.dtype != np.bool_:
+        binary = np.isin(values, (0, 1)).ravel()
+        if not binary.all():
+            flat = int(np.argmin(binary))
+            row, column = row_and_column(flat, labels)
+            raise error(
+                f"labels must be 0 or 1, got {values.ravel()[flat]} in row {row}, "
+                f"label column {column}"
+            )
+    # Only now: of booleans, a label that a CSR matrix lists twice counts once.
+    return canonical_csr(labels, np.bool_) if issparse(Y) else labels.astype(np.bool_, copy=False)
+
+
+def stored_labels(Y: LabelMatrix) -> LabelMatrix:
+    """Return boolean labels in the storage their number asks for: CSR above 1,000, else dense.
+
+    Examples
+    --------
+    >>> stored_labels(csr_array(np.eye(2, dtype=bool))).tolist()
+    [[True, False], [False, True]]
+    """
+    if Y.shape[1] > MAX_DENSE_LABELS:
+        return csr_array(Y)
+    return Y if isinstance(Y, np.ndarray) else Y.toarray()
+
+
+def canonical_csr(matrix: Any, dtype: Any) -> csr_array:
+    """Return a sorted CSR copy without duplicates and stored zeros."""
+    result = csr_array(matrix, dtype=dtype, copy=True)
+    result.sum_duplicates()
+    result.eliminate_zeros()
+    return result
+
+
+def row_and_column(flat: int, matrix: Any) -> tuple[int, int]:
+    """Return row and column of a value, given its place in the (stored) values."""
+    if issparse(matrix):
+        row = int(np.searchsorted(matrix.indptr, flat, side="right")) - 1
+        return row, int(matrix.indices[flat])
+    return flat // matrix.shape[1], flat % matrix.shape[1]

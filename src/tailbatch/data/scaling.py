@@ -1,0 +1,276 @@
+"""Scalings of features: fitted on training rows, applied to any, sparse stays sparse.
+
+Each is a plain dataclass of (d,) arrays, so that it can be saved and made again of them.
+
+========= ============================================================ =========================
+name      what a value becomes                                         for
+========= ============================================================ =========================
+minmax    its place in the column's range, clipped to [0, 1]           measurements
+maxabs    its share of the column's largest absolute value             signed or sparse numbers
+standard  its distance from the mean in standard deviations            measurements
+tfidf     its weight by how rare the feature is, rows of length 1      counts and words
+========= ============================================================ =========================
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from tailbatch.data.dataset import Features, IntArray
+from tailbatch.errors import DataError
+from tailbatch.registry import check_known
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling(ABC):
+    """What training rows say about the scale of features; the fields are (d,) arrays."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def fit(cls, X: Features) -> Self:
+        """Return the scaling of these training rows."""
+        if X.shape[0] == 0:
+            raise DataError("scaling needs at least one training row, got none")
+        return cls._fit(X)
+
+    def transform(self, X: Features) -> Features:
+        """Return the scaled features, in the storage they came in."""
+        n_features = len(getattr(self, fields(self)[0].name))
+        if X.shape[1] != n_features:
+            raise DataError(f"the scaling was fitted on {n_features} features, got {X.shape[1]}")
+        if isinstance(X, np.ndarray):
+            return self._scale(X, slice(None))
+        scaled = sparse.csr_array(X, copy=True)
+        scaled.data = self._scale(scaled.data, scaled.indices)
+        scaled.eliminate_zeros()
+        return scaled
+
+    @classmethod
+    @abstractmethod
+    def _fit(cls, X: Features) -> Self: ...
+
+    @abstractmethod
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        """Return the scaled values, each of its column."""
+
+
+@dataclass(frozen=True, eq=False)
+class MinMaxScaling(Scaling):
+    """Column ranges of the training rows, mapped to [0, 1]; other rows are clipped to it.
+
+    A column that is constant in training becomes 0. In sparse features zeros stay zeros, hence a
+    column with negative values is divided by its largest absolute value, into [-1, 1], instead.
+
+    Parameters
+    ----------
+    shift, width, low
+        (d,) arrays: a value x becomes (x - shift) / width, clipped to [low, 1]; a width of 0
+        makes the column 0.
+
+    Examples
+    --------
+    >>> scaling = MinMaxScaling.fit(np.array([[0.0, 5.0], [10.0, 5.0]]))
+    >>> scaling.transform(np.array([[2.0, 5.0], [20.0, 7.0]])).tolist()
+    [[0.2, 0.0], [1.0, 0.0]]
+    """
+
+    name: ClassVar[str] = "minmax"
+
+    shift: FloatArray
+    width: FloatArray
+    low: FloatArray
+
+    @classmethod
+    def _fit(cls, X: Features) -> Self:
+        if isinstance(X, np.ndarray):
+            shift, top = X.min(axis=0), X.max(axis=0)
+            return cls(shift, top - shift, np.zeros_like(shift))
+        shift, top = X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
+        negative = shift < 0
+        width = np.where(negative, np.maximum(-shift, top), top - shift)
+        return cls(np.where(negative, 0, shift), width, -negative.astype(X.dtype))
+
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        scaled = _divided(values - self.shift[columns], self.width[columns])
+        return np.clip(scaled, self.low[columns], 1, out=scaled)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxAbsScaling(Scaling):
+    """Columns over their largest absolute value in training; a column of zeros there becomes 0.
+
+    Examples
+    --------
+    >>> scaling = MaxAbsScaling.fit(np.array([[-4.0, 0.0], [2.0, 0.0]]))
+    >>> scaling.transform(np.array([[2.0, 7.0], [-8.0, 0.0]])).tolist()
+    [[0.5, 0.0], [-2.0, 0.0]]
+    """
+
+    name: ClassVar[str] = "maxabs"
+
+    peak: FloatArray
+
+    @classmethod
+    def _fit(cls, X: Features) -> Self:
+        peak = abs(X).max(axis=0)
+        return cls(peak if isinstance(peak, np.ndarray) else peak.toarray().ravel())
+
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        return _divided(values, self.peak[columns])
+
+
+@dataclass(frozen=True, eq=False)
+class StandardScaling(Scaling):
+    """Columns minus their mean, over their standard deviation; constant ones become 0.
+
+    In sparse features zeros stay zeros: the mean is not taken away.
+
+    Examples
+    --------
+    >>> scaling = StandardScaling.fit(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    >>> scaling.transform(np.array([[4.0, 5.0]])).tolist()
+    [[2.0, 0.0]]
+    """
+
+    name: ClassVar[str] = "standard"
+
+    shift: FloatArray
+    width: FloatArray
+
+    @classmethod
+    def _fit(cls, X: Features) -> Self:
+        if isinstance(X, np.ndarray):
+            mean, width = X.mean(axis=0), X.std(axis=0)
+            # Summing equal values may leave a rest of rounding, which is no spread.
+            return cls(mean, np.where(np.ptp(X, axis=0) > 0, width, 0).astype(X.dtype))
+        (n, d), at = X.shape, X.indices
+        mean = np.bincount(at, weights=X.data, minlength=d) / n
+        stored = np.bincount(at, minlength=d)
+        apart = np.bincount(at, weights=(X.data - mean[at]) ** 2, minlength=d)
+        deviation = np.sqrt((apart + (n - stored) * mean**2) / n)
+        low, high = (edge.toarray().ravel() for edge in (X.min(axis=0), X.max(axis=0)))
+        width = np.where(high > low, deviation, 0).astype(X.dtype)
+        return cls(np.zeros_like(width), width)
+
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        return _divided(values - self.shift[columns], self.width[columns])
+
+
+@dataclass(frozen=True, eq=False)
+class TfIdfScaling(Scaling):
+    """Columns weighted by how few training rows have them, then rows of length 1 (or 0).
+
+    The weight is ln((1 + n) / (1 + rows that have it)) + 1, as in scikit-learn, and 0 for a feature
+    that no training row has: nothing could have been learned about it.
+
+    Parameters
+    ----------
+    idf
+        (d,) the weights.
+
+    Examples
+    --------
+    >>> scaling = TfIdfScaling.fit(np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
+    >>> scaling.transform(np.array([[2.0, 0.0, 9.0], [1.0, 1.0, 0.0]])).round(2).tolist()
+    [[1.0, 0.0, 0.0], [0.58, 0.81, 0.0]]
+    """
+
+    name: ClassVar[str] = "tfidf"
+
+    idf: FloatArray
+
+    @classmethod
+    def _fit(cls, X: Features) -> Self:
+        lowest = X.min()
+        if lowest < 0:
+            raise DataError(
+                f"the scaling tfidf is for counts and words, and a feature has the value {lowest:g}; "
+                "use minmax, maxabs or standard"
+            )
+        rows: Any = X
+        present = np.asarray((rows != 0).sum(axis=0)).ravel()
+        idf = np.log((1 + X.shape[0]) / (1 + present)) + 1
+        return cls(np.where(present > 0, idf, 0).astype(X.dtype))
+
+    def transform(self, X: Features) -> Features:
+        """Return the weighted features, each row over its length."""
+        scaled = super().transform(X)
+        if isinstance(scaled, np.ndarray):
+            length = np.linalg.norm(scaled, axis=1, keepdims=True)
+            return _divided(scaled, length)
+        rows = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))
+        length = np.sqrt(np.bincount(rows, weights=scaled.data**2, minlength=scaled.shape[0]))
+        scaled.data /= length[rows].astype(scaled.dtype)
+        return scaled
+
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        return values * self.idf[columns]
+
+
+SCALINGS: dict[str, type[Scaling]] = {
+    scaling.name: scaling
+    for scaling in (MinMaxScaling, MaxAbsScaling, StandardScaling, TfIdfScaling)
+}
+"""Every scaling by name."""
+
+
+def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
+    """Return the scaling that `scale` asks for, fitted on training rows; None for none.
+
+    Parameters
+    ----------
+    scale
+        A name in `SCALINGS`, ``"auto"`` for `suggested_scaling`, True for ``"minmax"``, or False.
+    X
+        (n, d) features of the training rows.
+
+    Examples
+    --------
+    >>> fit_scaling("maxabs", np.array([[-2.0], [1.0]])).peak.tolist()
+    [2.0]
+    >>> fit_scaling(False, np.eye(2)) is None
+    True
+    >>> fit_scaling("maxbas", np.eye(2))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: unknown scaling 'maxbas'; did you mean 'maxabs'? Known: minmax, ...
+    """
+    if isinstance(scale, bool | np.bool_):
+        return MinMaxScaling.fit(X) if scale else None
+    name = suggested_scaling(X) if scale == "auto" else scale
+    check_known("scaling", name, [*SCALINGS, "auto"], error=DataError)
+    return SCALINGS[name].fit(X)
+
+
+def suggested_scaling(X: Features) -> str:
+    """Return a scaling by what the features are: words or counts, other sparse numbers, or dense ones.
+
+    Sparse whole numbers from 0 are words or counts: ``tfidf``. Other sparse features keep their zeros
+    and signs: ``maxabs``. Dense ones are measurements: ``minmax``.
+
+    Examples
+    --------
+    >>> words = sparse.csr_array(np.array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> suggested_scaling(words), suggested_scaling(words * 0.5), suggested_scaling(words.toarray())
+    ('tfidf', 'maxabs', 'minmax')
+    """
+    if isinstance(X, np.ndarray):
+        return "minmax"
+    are_counts = (X.data >= 0).all() and (X.data == np.rint(X.data)).all()
+    return "tfidf" if are_counts else "maxabs"
+
+
+def _divided(values: npt.NDArray[Any], by: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the quotients in the type of the values, 0 where the divisor is."""
+    out = np.zeros_like(values)
+    # A value far outside a narrow range may overflow.
+    with np.errstate(over="ignore"):
+        np.divide(values, by, out=out, where=by > 0)
+    return out

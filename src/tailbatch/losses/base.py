@@ -1,0 +1,203 @@
+"""What every loss promises: a value for each cell, its weights, and a state that rebuilds it."""
+
+import inspect
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tailbatch.data import LabelMatrix
+from tailbatch.data.labels import checked_labels
+from tailbatch.errors import ModelError, did_you_mean
+from tailbatch.imbalance import label_counts
+
+_log = logging.getLogger(__name__)
+
+
+class Loss(nn.Module):
+    """A loss of logits and labels, sum over labels and mean over samples.
+
+    A subclass takes ``(n_labels, *, ...)``, hands its options to this constructor, and defines `cells`.
+    What it needs from the training rows it reads in `learn` and keeps in buffers, so
+    ``cls(n_labels, **loss.options)`` and ``load_state_dict`` rebuild it without them.
+
+    Parameters
+    ----------
+    n_labels
+        How many labels there are; None for any number, where the loss keeps nothing of a label.
+    **options
+        Plain values: numbers, strings, None, or lists of them.
+
+    Examples
+    --------
+    >>> from tailbatch import losses
+    >>> Y = np.array([[1, 1], [0, 1], [0, 1], [0, 1], [0, 0]], dtype=bool)
+    >>> loss = losses.weighted_bce(Y)
+    >>> loss.positive_weights.tolist()
+    [2.0, 0.5]
+    >>> loss(torch.zeros(5, 2), torch.from_numpy(Y))
+    tensor(1.2477)
+    """
+
+    name: ClassVar[str] = "loss"
+    positive_weight: Tensor
+    """(q,) what the positives of each label weigh."""
+
+    def __init__(self, n_labels: int | None, **options: object) -> None:
+        super().__init__()
+        if n_labels is not None and n_labels < 1:
+            raise ModelError(f"n_labels must be at least 1, got {n_labels}")
+        self.n_labels = n_labels
+        self.options = options
+
+    @classmethod
+    def for_labels(cls, Y: Any, **options: object) -> Self:
+        """Make the loss for the labels (n, q) of the training rows; no other row is looked at."""
+        cls.check_names(options)
+        labels = label_array(Y)
+        loss = cls(labels.shape[1], **options)
+        loss.learn(labels)
+        return loss
+
+    @classmethod
+    def check_names(cls, options: Iterable[str]) -> None:
+        """Raise unless the loss has these options."""
+        known = list(inspect.signature(cls).parameters)[1:]
+        for option in options:
+            if option not in known:
+                raise ModelError(
+                    f"{cls.name} has no option {option!r}{did_you_mean(option, known)}"
+                )
+
+    def learn(self, Y: LabelMatrix) -> None:
+        """Compute what the loss needs of the training rows' labels; most need nothing."""
+
+    def cells(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return one value a sample and label, (b, q), for floats of one type."""
+        raise NotImplementedError
+
+    def forward(self, logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Return the sum over labels, averaged over samples.
+
+        Parameters
+        ----------
+        logits, y
+            (b, q); y holds zeros and ones of any type.
+        weights
+            (b,) importance weights that sum to about 1, as selectors give them: the samples' losses
+            are summed with these instead of averaged.
+        """
+        rows = self.rows(logits, y)
+        if weights is None:
+            return rows.mean()
+        if weights.shape != rows.shape:
+            raise ModelError(
+                f"weights must have one number for each of {len(rows)} samples, "
+                f"got shape {tuple(weights.shape)}"
+            )
+        return (weights.to(rows) * rows).sum()
+
+    def rows(self, logits: Tensor, y: Tensor, reduction: str = "sum") -> Tensor:
+        """Return one value a sample, (b,): the sum over its labels, or their ``"mean"``."""
+        if logits.shape != y.shape or logits.ndim != 2 or self.n_labels not in (None, y.shape[1]):
+            wanted = "q" if self.n_labels is None else self.n_labels
+            raise ModelError(
+                f"{self.name} takes logits and labels of shape (b, {wanted}), got "
+                f"{tuple(logits.shape)} and {tuple(y.shape)}"
+            )
+        cells = self.cells(logits, y.to(logits))
+        return cells.mean(1) if reduction == "mean" else cells.sum(1)
+
+    @property
+    def positive_weights(self) -> NDArray[np.float64]:
+        """What the positives of each label weigh against its negatives, (q,); ones if all weigh alike.
+
+        Weights that depend on the sample or change while training are in `cell_weights` alone.
+        """
+        if "positive_weight" in self._buffers:
+            return self.positive_weight.detach().cpu().double().numpy()
+        return np.ones(self.n_labels or 1)
+
+    def cell_weights(self, y: Tensor) -> Tensor:
+        """Return a_ij, what each sample's label weighs in the loss, (b, q)."""
+        labels = y if y.is_floating_point() else y.float()
+        weights = torch.from_numpy(self.positive_weights).to(labels)
+        return 1 + labels * (weights - 1)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return z - log w: the logits of the labels' frequencies, from which the weights moved them.
+
+        Ranking within a label does not change. Losses without `positive_weights` change nothing.
+        """
+        return logits - torch.from_numpy(np.log(self.positive_weights)).to(logits)
+
+    def extra_repr(self) -> str:
+        """Show the options."""
+        return ", ".join(f"{name}={value!r:.40}" for name, value in self.options.items())
+
+
+def label_array(Y: Any) -> LabelMatrix:
+    """Return labels (n, q), given as an array, sparse matrix, tensor or data frame, as booleans.
+
+    Examples
+    --------
+    >>> label_array(torch.tensor([[1.0, float("nan")]]))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: labels must be 0 or 1, got nan in row 0, label column 1
+    """
+    return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
+
+
+def counts_with_notice(Y: LabelMatrix, name: str) -> NDArray[np.float64]:
+    """Return each label's positives, (q,), and log which labels have none."""
+    counts = label_counts(Y)
+    absent = np.flatnonzero(counts == 0)
+    if len(absent):
+        _log.warning(
+            "%s: %d of %d labels have no positive in the training rows and are weighted as if they had "
+            "one, among them column %d",
+            name,
+            len(absent),
+            len(counts),
+            absent[0],
+        )
+    return counts.astype(np.float64)
+
+
+def check_range(low: float, high: float = math.inf, /, **values: object) -> None:
+    """Raise unless every option is a finite number from `low` to `high`.
+
+    Examples
+    --------
+    >>> check_range(0, power=-1)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: power must be a number from 0, got -1
+    """
+    for name, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and math.isfinite(value) and low <= value <= high):  # type: ignore[arg-type, operator] # a number by now
+            upper = "" if high == math.inf else f" to {high:g}"
+            raise ModelError(f"{name} must be a number from {low:g}{upper}, got {value!r:.60}")
+
+
+def check_exponent(**values: object) -> None:
+    """Raise unless every exponent is 0 or at least 1; between, its gradient is infinite at 0.
+
+    Examples
+    --------
+    >>> check_exponent(gamma=0.5)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: gamma must be 0 or at least 1, got 0.5
+    """
+    for name, value in values.items():
+        check_range(0, **{name: value})
+        if 0 < value < 1:  # type: ignore[operator] # check_range says it is a number
+            raise ModelError(f"{name} must be 0 or at least 1, got {value!r}")

@@ -1,0 +1,144 @@
+"""The front door to the losses: every loss by name, also those of other packages."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from tailbatch.errors import ModelError
+from tailbatch.losses.base import Loss, label_array
+from tailbatch.losses.kinds import KINDS
+from tailbatch.registry import Registry
+
+LossLike: TypeAlias = str | Mapping[str, Any] | Loss | type[Loss] | Callable[[Any], Loss]
+"""A name, a table with a name and options, a loss, its class, or a function of the training labels."""
+
+LOSSES: Registry[type[Loss] | Callable[[Any], Loss]] = Registry(
+    "loss", "tailbatch.losses", ModelError
+)
+"""Every loss by name; those of other packages come from entry points."""
+
+_Kind = TypeVar("_Kind", bound=type[Loss])
+
+
+def register_loss(kind: _Kind) -> _Kind:
+    """Make a loss of your own known by its name, in Python, on the command line and in study files.
+
+    A package does the same for all its users with an entry point of the group ``tailbatch.losses``.
+
+    Examples
+    --------
+    >>> from tailbatch.losses import BCE
+    >>> @register_loss
+    ... class Doubled(BCE):
+    ...     name = "doubled"
+    ...     def cells(self, logits, y):
+    ...         return 2 * super().cells(logits, y)
+    >>> make_loss("doubled", [[1, 0]]).name
+    'doubled'
+    >>> LOSSES.remove("doubled")
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Loss)):
+        raise ModelError(f"a loss is a subclass of tailbatch.losses.Loss, got {kind!r:.80}")
+    if kind.name == Loss.name:
+        raise ModelError(f"{kind.__name__} has no name of its own: set its class attribute name")
+    LOSSES.add(kind.name, kind)
+    return kind
+
+
+for _kind in KINDS:
+    register_loss(_kind)
+
+
+def make_loss(loss: LossLike, Y: Any, **options: object) -> Loss:
+    """Make a loss for the training rows' labels.
+
+    Parameters
+    ----------
+    loss
+        A name in `LOSSES`, a table such as ``{"name": "weighted_bce", "power": 1.0}``, a class, a
+        function of the labels that returns a loss, or a loss, which is returned as it is.
+    Y
+        (n, q) labels of the training rows: an array, a sparse matrix or a tensor of zeros and ones.
+    **options
+        See the class; they win over those of a table.
+
+    Examples
+    --------
+    >>> make_loss({"name": "weighted_bce", "power": 1.0}, [[1], [0], [0], [0]]).positive_weights
+    array([3.])
+    >>> make_loss("focal", [[1], [0]], gama=1)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: focal has no option 'gama'; did you mean 'gamma'? Known: gamma
+    """
+    if isinstance(loss, str | Mapping):
+        name, given = loss_table(loss)
+        return make_loss(LOSSES[name], Y, **{**given, **options})
+    if isinstance(loss, type) and issubclass(loss, Loss):
+        return _fitting(loss.for_labels(Y, **options), Y)
+    if options:
+        raise ModelError(
+            f"the options {', '.join(options)} are for a loss by name, not a ready one"
+        )
+    plain: Any = loss  # a type checker cannot tell a function from a loss, which is callable, too
+    made = plain if isinstance(plain, Loss) or not callable(plain) else plain(Y)
+    if not isinstance(made, Loss):
+        raise ModelError(
+            "a loss is a name, a table, a tailbatch.losses.Loss or a function of the labels that returns "
+            f"one, got {made!r:.80}"
+        )
+    return _fitting(made, Y)
+
+
+def loss_table(loss: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options in a name or table.
+
+    Examples
+    --------
+    >>> loss_table("bce"), loss_table({"name": "focal", "gamma": 1})
+    (('bce', {}), ('focal', {'gamma': 1}))
+    """
+    if isinstance(loss, str):
+        return loss, {}
+    options = dict(loss) if isinstance(loss, Mapping) else {}
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise ModelError(f"a table of a loss needs a name, got {loss!r:.80}")
+    return name, options
+
+
+def empty_loss(name: str, n_labels: int | None, options: Mapping[str, Any]) -> Loss:
+    """Return a loss that has seen no labels, for a state to be loaded into.
+
+    Examples
+    --------
+    >>> empty_loss("weighted_bce", 3, {"power": 1.0}).positive_weights
+    array([1., 1., 1.])
+    """
+    kind = LOSSES[name]
+    if not (isinstance(kind, type) and issubclass(kind, Loss)):
+        raise ModelError(f"the loss {name} is made by a function of the labels, not by its class")
+    kind.check_names(options)
+    return kind(n_labels, **options)
+
+
+def loss_to_check(loss: str | Mapping[str, Any]) -> Loss:
+    """Return a loss of this name and these options that has seen no labels, to see whether it fits.
+
+    Examples
+    --------
+    >>> loss_to_check({"name": "focal", "gamma": 1.0})
+    Focal(gamma=1.0)
+    """
+    name, options = loss_table(loss)
+    if isinstance(LOSSES[name], type):
+        return empty_loss(name, None, options)
+    if options:
+        raise ModelError(f"the loss {name} is a function of the labels and has no options")
+    return KINDS[0](None)  # what the function makes is known with the labels only
+
+
+def _fitting(loss: Loss, Y: Any) -> Loss:
+    n_labels = Y.shape[1] if hasattr(Y, "shape") else label_array(Y).shape[1]
+    if loss.n_labels not in (None, n_labels):
+        raise ModelError(f"{loss.name} was made for {loss.n_labels} labels, and Y has {n_labels}")
+    return loss

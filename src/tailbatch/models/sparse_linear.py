@@ -1,0 +1,188 @@
+"""A linear layer that multiplies sparse rows at sparse cost, forward and backward."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+with warnings.catch_warnings():
+    # torch says once a process that CSR tensors are in beta; the parts used here are covered by tests.
+    warnings.simplefilter("ignore")
+    torch.zeros(1, 1).to_sparse_csr()
+
+
+class SparseLinear(nn.Linear):
+    """A linear layer whose input may be sparse: a CSR batch is multiplied without being written out.
+
+    Results are those of ``nn.Linear`` up to rounding, and so are names and shapes in a ``state_dict``.
+    In memory ``weight`` is transposed, (in, out), because a sparse row then takes whole rows of it.
+    The gradient is dense, so any optimizer does what it does for dense rows; see `reusing_gradients`.
+
+    Examples
+    --------
+    >>> layer = SparseLinear(4, 2)
+    >>> x = torch.eye(4)[:3]
+    >>> torch.equal(layer(x.to_sparse_csr()), layer(x))
+    True
+    >>> layer.state_dict()["weight"].shape
+    torch.Size([2, 4])
+    """
+
+    _gradient: "_Gradient | None" = None
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self._take(self.weight)
+
+    @classmethod
+    def of(cls, linear: nn.Linear) -> Self:
+        """Return a layer with the weights of another one."""
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)  # not nn.Linear's, which draws random numbers
+        layer.in_features, layer.out_features = linear.in_features, linear.out_features
+        layer._take(linear.weight)
+        layer.bias = linear.bias
+        return layer
+
+    def _take(self, weight: Tensor) -> None:
+        self.weight = nn.Parameter(weight.detach().t().contiguous())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the product with the weight, plus the bias, for a dense or CSR x (b, in)."""
+        if x.layout != torch.sparse_csr:
+            return F.linear(x, self.weight.t(), self.bias)
+        parts = x.crow_indices(), x.col_indices(), x.values()
+        product: Tensor = _SparseProduct.apply(  # type: ignore[no-untyped-call]
+            *parts, self.weight, self._gradient
+        )
+        return product + self.bias
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = destination[f"{prefix}weight"].t()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        # The mapping is load_state_dict's own copy.
+        weight = state_dict.get(f"{prefix}weight")
+        if isinstance(weight, Tensor) and weight.ndim == 2:
+            state_dict[f"{prefix}weight"] = weight.t().contiguous()
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class _Gradient:
+    """The gradient (in, out) of a layer, kept from step to step: only rows in use are written."""
+
+    def __init__(self) -> None:
+        self._values: Tensor | None = None
+        self._used = torch.empty(0, dtype=torch.int64)
+
+    def filled(self, features: Tensor, values: Tensor, n_features: int) -> Tensor:
+        """Return the gradient that has `values` (f, out) at `features` (f,), and zeros elsewhere."""
+        if self._values is None:
+            self._values = values.new_zeros(n_features, values.shape[1])
+        else:
+            self._values.index_fill_(0, self._used, 0.0)
+        self._used = features
+        # A view of its own: a tensor that somebody else holds would be copied into ``weight.grad``.
+        return self._values.index_copy_(0, features, values).view_as(self._values)
+
+
+class _SparseProduct(torch.autograd.Function):
+    """CSR rows (b, in) times the weight (in, out), as sums of gathered rows.
+
+    Forward, row i of the result sums x_ik W_k over the row's features k; backward, row k of the
+    gradient sums x_ik g_i over the samples i that have feature k. Both are one `embedding_bag`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        offsets: Tensor,
+        features: Tensor,
+        values: Tensor,
+        weight: Tensor,
+        gradient: _Gradient | None,
+    ) -> Tensor:
+        ctx.save_for_backward(offsets, features, values)
+        ctx.n_features, ctx.gradient = weight.shape[0], gradient
+        return _sums(weight, features, offsets, values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, output: Tensor) -> tuple[Tensor | None, ...]:
+        offsets, features, values = ctx.saved_tensors
+        # A stable sort, so that sums are always taken in the same order.
+        features, order = torch.sort(features, stable=True)
+        used, counts = torch.unique_consecutive(features, return_counts=True)
+        rows = torch.arange(len(output), dtype=offsets.dtype)
+        rows = torch.repeat_interleave(rows, offsets.diff(), output_size=len(values))[order]
+        by_feature = torch.zeros(len(used) + 1, dtype=offsets.dtype)
+        torch.cumsum(counts, 0, out=by_feature[1:])
+        sums = _sums(output.contiguous(), rows, by_feature, values[order])
+        gradient = (ctx.gradient or _Gradient()).filled(used.long(), sums, ctx.n_features)
+        return None, None, None, gradient, None
+
+
+def _sums(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    """Return for each stretch of `index` the weighted sum of those rows of the table."""
+    sums, *_ = torch.embedding_bag(
+        table, index, offsets, mode=0, per_sample_weights=weights, include_last_offset=True
+    )
+    return sums
+
+
+@contextmanager
+def reusing_gradients(model: nn.Module) -> Iterator[None]:
+    """Let the sparse layers of a model write each step's gradient over that of the step before.
+
+    A gradient is as large as the weight, and fetching that much memory for each step would cost more
+    than all the rest. For loops that are done with a step's gradients before the next backward pass,
+    as every loop that calls ``zero_grad`` is. Inside, gradients are not to be kept or added up, and
+    only scaled in place: what is written to other features than the batch has would stay.
+
+    Examples
+    --------
+    >>> layer, x = SparseLinear(4, 2), torch.eye(4).to_sparse_csr()
+    >>> with reusing_gradients(layer):
+    ...     layer(x).sum().backward()
+    ...     layer.weight.grad.sum()
+    tensor(8.)
+    """
+    layers = [module for module in model.modules() if isinstance(module, SparseLinear)]
+    for layer in layers:
+        layer._gradient = _Gradient()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._gradient = None
+            layer.weight.grad = None
+
+
+def csr_rows(x: Tensor, start: int, end: int) -> Tensor:
+    """Return the rows from `start` to `end` of a CSR tensor, which torch cannot slice itself.
+
+    Examples
+    --------
+    >>> csr_rows(torch.eye(3).to_sparse_csr(), 1, 3).to_dense()
+    tensor([[0., 1., 0.],
+            [0., 0., 1.]])
+    """
+    offsets = x.crow_indices()[start : end + 1]
+    inside = slice(int(offsets[0]), int(offsets[-1]))
+    return torch.sparse_csr_tensor(
+        offsets - offsets[0],
+        x.col_indices()[inside],
+        x.values()[inside],
+        (len(offsets) - 1, x.shape[1]),
+        check_invariants=False,
+    )

@@ -1,0 +1,134 @@
+"""Any module from features to logits as a model."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from tailbatch.errors import ModelError
+from tailbatch.losses import BCE, Loss, LossLike, make_loss
+from tailbatch.models.base import MultiLabelModel, Step, over_samples
+from tailbatch.models.blocks import check_choice
+from tailbatch.models.prior import output_layer as find_output_layer
+from tailbatch.models.prior import set_prior_bias
+
+
+class WrappedModel(MultiLabelModel):
+    """Any module from features to logits, trained with a loss; see `wrap`."""
+
+    name = "wrapped"
+    loss: Loss
+
+    def __init__(self, module: nn.Module, loss: Loss, reduction: str = "sum") -> None:
+        check_choice("reduction", reduction, ("sum", "mean"))
+        super().__init__(None, None)
+        self.module = module
+        self.takes_sparse = bool(getattr(module, "takes_sparse", False))
+        self.loss = loss
+        self.reduction = reduction
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the module's logits."""
+        logits: Tensor = self.module(x)
+        return logits
+
+    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
+        """Return the loss: sum over labels, mean over samples, unless the reduction is ``"mean"``."""
+        logits = self(x)
+        if logits.shape != y.shape:
+            raise ModelError(
+                f"the wrapped module returned logits of shape {tuple(logits.shape)} for labels of "
+                f"shape {tuple(y.shape)}; it must map (b, d) features to (b, q) logits"
+            )
+        samples = self.loss.rows(logits, y, self.reduction)
+        objective = over_samples(samples, weights)
+        terms = {self.loss.name: objective.detach()}
+        return Step(objective, logits.detach(), samples.detach(), terms)
+
+
+def wrap(
+    module: nn.Module,
+    *,
+    loss: LossLike | None = None,
+    Y: Any = None,
+    reduction: str = "sum",
+    prior_bias: bool | None = None,
+    output_layer: str | nn.Module | None = None,
+) -> MultiLabelModel:
+    """Return a module from features (b, d) to logits (b, q) as a `MultiLabelModel`.
+
+    A module that already is one is returned as it is, with `loss` in place of its own.
+
+    Parameters
+    ----------
+    module
+        Any; it is trained, not copied.
+    loss
+        As for `tailbatch.losses.make_loss`; None is binary cross-entropy. Anything but a ready loss needs
+        `Y`.
+    Y
+        (n, q) labels of the training rows, for the loss and the prior bias.
+    reduction
+        ``"sum"`` over the labels, or their ``"mean"``, with which L2 weighs q times as much against
+        each label.
+    prior_bias
+        Whether the output layer's biases start at the labels' frequencies in `Y` (`set_prior_bias`);
+        None: where there is `Y` and such a layer.
+    output_layer
+        The layer that gives the logits, or its name in the module; None finds the last linear one with a
+        bias for each label.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tailbatch import losses
+    >>> Y = torch.eye(5, 3)
+    >>> model = wrap(nn.Linear(2, 3), loss=losses.weighted_bce(Y), Y=Y)
+    >>> model.predict_proba(torch.zeros(5, 2)).shape
+    torch.Size([5, 3])
+    """
+    made = _made_loss(loss, Y)
+    if isinstance(module, MultiLabelModel):
+        if made is not None:
+            module.use_loss(made)
+        return module
+    model = WrappedModel(module, made or BCE(None), reduction)
+    if prior_bias and Y is None:
+        raise ModelError("prior_bias needs the labels of the training rows: give Y")
+    if Y is not None and prior_bias is not False:
+        layer = _found_layer(module, output_layer, Y.shape[1])
+        if layer is not None:
+            set_prior_bias(layer, Y, model.loss.positive_weights)
+        elif prior_bias:
+            raise ModelError(
+                f"prior_bias: {type(module).__name__} has no linear layer with a bias for each of "
+                f"{Y.shape[1]} labels; name the layer that gives the logits with output_layer=, or leave "
+                "prior_bias out"
+            )
+    return model
+
+
+def _made_loss(loss: LossLike | None, Y: Any) -> Loss | None:
+    if loss is None:
+        return None if Y is None else BCE(Y.shape[1])
+    if Y is not None:
+        return make_loss(loss, Y)
+    if not isinstance(loss, Loss):
+        raise ModelError(
+            f"the loss {loss!r:.60} is made from the labels of the training rows: give Y, or a ready "
+            "loss such as losses.weighted_bce(Y)"
+        )
+    return loss
+
+
+def _found_layer(module: nn.Module, given: str | nn.Module | None, n_labels: int) -> Any:
+    if given is None:
+        return find_output_layer(module, n_labels)
+    if isinstance(given, nn.Module):
+        return given
+    try:
+        return module.get_submodule(given)
+    except AttributeError:
+        names = ", ".join(name for name, _ in module.named_modules() if name)
+        raise ModelError(
+            f"{type(module).__name__} has no layer {given!r}; it has: {names or 'none'}"
+        ) from None

@@ -1,0 +1,389 @@
+"""Importance sampling for multi-label losses: preferred samples weigh less, so the goal stays."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, Unpack
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from tailbatch import imbalance
+from tailbatch.errors import SelectionError
+from tailbatch.seeds import stream
+from tailbatch.selection.base import Selector, Settings
+from tailbatch.selection.drawing import BatchStreams, tempered_weights
+from tailbatch.selection.inputs import (
+    FloatArray,
+    IntArray,
+    LabelMatrix,
+    as_array,
+    label_cells,
+    label_matrix,
+    last_of_each,
+    state_array,
+    whole_number,
+)
+from tailbatch.selection.schedule import Schedule
+from tailbatch.selection.sums import SumTable, unit_bits
+
+Draws: TypeAlias = Literal["systematic", "independent"]
+_CELLS_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 15
+
+
+def gradient_norms(
+    losses: FloatArray, labels: npt.NDArray[np.bool_], weights: FloatArray
+) -> FloatArray:
+    """Return how far samples would move the logits, from the binary cross-entropy of each label.
+
+    ``g_i = || a_i * e_i ||_2`` with ``e_ij = 1 - exp(-bce_ij) = |sigmoid(z_ij) - y_ij|`` and a_ij the
+    loss's weight of the cell: w_j for a positive, else 1 (Katharopoulos and Fleuret, 2018).
+
+    Parameters
+    ----------
+    losses, labels
+        Plain binary cross-entropy and labels, shape (b, q).
+    weights
+        w, the positive weights of the loss, shape (q,).
+
+    Examples
+    --------
+    >>> losses, labels = np.log([[2.0, 1.0], [1.0, 2.0]]), np.array([[True, False]] * 2)
+    >>> gradient_norms(losses, labels, np.array([4.0, 9.0]))
+    array([2. , 0.5])
+    """
+    row, label = labels.nonzero()
+    return _norms_at(losses, row, label, weights)
+
+
+def _norms_at(
+    losses: FloatArray, row: IntArray, label: IntArray, weights: FloatArray
+) -> FloatArray:
+    """Return the gradient norms of losses whose positives are the cells (row, label)."""
+    squares = np.square(np.expm1(-losses))
+    # Each row adds up by itself, so that a sample's norm does not depend on the batch around it.
+    norms: FloatArray = squares.sum(axis=1)
+    norms += np.bincount(row, squares[row, label] * (weights[label] ** 2 - 1), len(losses))
+    return np.sqrt(np.maximum(norms, 0.0, out=norms), out=norms)
+
+
+def prior_norms(Y: LabelMatrix, weights: FloatArray) -> FloatArray:
+    """Return the gradient norms (n,) of a model that knows only how frequent labels are.
+
+    It predicts the prior that the weighted loss has its minimum at,
+    ``pi'_j = w_j pi_j / (1 - pi_j + w_j pi_j)``, so ``e_ij = |pi'_j - y_ij|``.
+
+    Examples
+    --------
+    >>> Y = np.array([[1, 0], [0, 0], [0, 1], [0, 0]], dtype=bool)
+    >>> prior_norms(Y, np.array([3.0, 1.0])).round(3)
+    array([1.521, 0.559, 0.901, 0.559])
+    """
+    share = imbalance.label_counts(Y) / Y.shape[0]
+    prior = weights * share / (1 - share + weights * share)
+    return _row_norms(Y, np.square(weights * (1 - prior)), np.square(prior))
+
+
+def _row_norms(Y: LabelMatrix, positive: FloatArray, negative: FloatArray) -> FloatArray:
+    """Return each row's root of the sum over labels of `positive` where it has it, else `negative`."""
+    norms: FloatArray = np.empty(Y.shape[0])
+    at_once = max(_CELLS_AT_ONCE // Y.shape[1], 1)
+    for start in range(0, len(norms), at_once):
+        rows = slice(start, start + at_once)
+        # Sparse also where Y is dense: one order of adding up, so both give the same bits.
+        norms[rows] = sparse.csr_array(Y[rows]) @ (positive - negative)
+    norms += negative.sum()
+    return np.sqrt(np.maximum(norms, 0.0, out=norms), out=norms)
+
+
+def systematic_sample(
+    times: Callable[[slice], FloatArray], n: int, start: float
+) -> npt.NDArray[Any]:
+    """Return n samples in ascending order, sample i as often as n p_i rounded down or up.
+
+    It comes up ``floor(C_i + start) - floor(C_(i-1) + start)`` times, where C is the running total of
+    n p; for a uniform `start` in [0, 1) that is n p_i times on average.
+
+    Parameters
+    ----------
+    times
+        From a slice of the samples to their n p, which add up to n.
+    n
+        Number of samples, and of draws.
+    start
+        A uniform number in [0, 1).
+
+    Examples
+    --------
+    >>> times = np.array([0.5, 2.25, 0.25])
+    >>> systematic_sample(times.__getitem__, 3, start=0.4).tolist()
+    [1, 1, 1]
+    """
+    drawn: npt.NDArray[Any] = np.empty(n, dtype=np.int32 if n < 2**31 else np.int64)
+    total, passed = 0.0, 0
+    # In pieces that stay in the processor's cache: this is to cost no more than the shuffle.
+    for first in range(0, n, _ROWS_AT_ONCE):
+        end = min(first + _ROWS_AT_ONCE, n)
+        running = np.cumsum(times(slice(first, end)))
+        running += total
+        total = float(running[-1])
+        ends = np.floor(running + start).astype(np.int64)
+        if end == n:
+            ends[-1] = n  # whatever rounding made of the total
+        counts = np.diff(ends, prepend=passed)
+        drawn[passed : ends[-1]] = np.repeat(np.arange(first, end, dtype=drawn.dtype), counts)
+        passed = int(ends[-1])
+    return drawn
+
+
+class ImportanceSelector(Selector):
+    """Samples that would move the model far come more often, and weigh as much less.
+
+    Sample i is drawn with probability ``p_i = (1 - mix) g_i / sum(g) + mix / n``, where g is its
+    gradient's norm by the logits, and its loss weighs ``1 / (n p_i)``, at most ``1 / mix``. So the
+    expected gradient is that of shuffled epochs, and its variance is lower where g is near the truth.
+    Train on ``selector.mean(losses)``.
+
+    Parameters
+    ----------
+    Y
+        Label matrix (n, q) of the training rows.
+    score
+        ``"prior"``: g of a model that knows only the frequency of labels (`prior_norms`). It never
+        changes, and no losses are needed. ``"gradient"``: g from each sample's last observed losses
+        (`gradient_norms`), the prior's where there are none.
+    mix
+        mu, the share of uniform draws, above 0 and at most 1 (plain uniform draws). A number, or a
+        schedule such as ``Linear(0.3, 1)``, which ends on shuffled epochs.
+    beta
+        1 corrects fully. Below, weights are ``(n p_i)^-beta`` scaled to sum to 1 in each batch: biased
+        towards the preferred samples, the more the smaller beta is; 0 weighs all alike.
+    positive_weights
+        w (q,), the loss's weights of positives; or the loss itself, if it has them as
+        ``positive_weights`` (None there: all 1). Default `imbalance.positive_weights`, those of
+        ``weighted_bce``.
+    draws
+        ``"systematic"``: an epoch is a weighted shuffle, in which sample i comes up n p_i times,
+        rounded down or up, in random order. ``"independent"``: each draw by itself. By default the
+        former for the prior's g; a g that changes needs the latter.
+    epochs
+        Number of epochs after the warm-up, for a schedule of `mix`.
+    **settings
+        As for `Selector`. With ``"gradient"`` `observe` takes per-label losses (b, q) only: plain
+        binary cross-entropy, whatever the loss that is trained on.
+
+    Examples
+    --------
+    >>> Y = [[1, 0], [1, 0], [1, 0], [0, 1]]
+    >>> selector = ImportanceSelector(Y, batch_size=4)
+    >>> selector.probabilities().round(3).tolist()
+    [0.192, 0.192, 0.192, 0.425]
+    >>> for index in selector:
+    ...     loss = selector.mean(np.ones(4))
+    """
+
+    strategy: str = "importance"
+    place = 7
+    corrected = True
+    warm_up_by_default = 0
+
+    def __init__(
+        self,
+        Y: object,
+        *,
+        score: Literal["prior", "gradient"] = "prior",
+        mix: float | Schedule = 0.3,
+        beta: float = 1.0,
+        positive_weights: object = None,
+        draws: Draws | None = None,
+        epochs: int | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        labels = label_matrix(Y)
+        settings.setdefault("labels", labels)
+        super().__init__(labels.shape[0], **settings)
+        if settings["labels"] is labels and self.labels is not None:
+            labels = self.labels  # checked once more, and one copy is enough
+        if not labels.sum():
+            raise SelectionError(
+                "Y has no positive label, so there is nothing to prefer: use random"
+            )
+        self._score, self._draws = _checked_ways(score, draws)
+        self._beta = _checked_beta(beta)
+        self.softened = self._beta < 1
+        self._mix = mix
+        self._epochs = None if epochs is None else whole_number("epochs", epochs, least=1)
+        self.mix(0)  # a schedule that lacks something should say so now
+        self._Y = labels
+        self._weights = checked_positive_weights(positive_weights, labels)
+        self.needs_losses = score == "gradient"
+        self._streams = BatchStreams(self.seed)
+        self._order: tuple[int, npt.NDArray[Any]] | None = None
+        self._bits = unit_bits(self.n_samples)
+        # No error exceeds 1, so no norm exceeds that of a row's weights.
+        largest = _row_norms(labels, np.square(self._weights), np.ones(labels.shape[1])).max()
+        self._unit = float(largest) / 2**self._bits
+        self._table = SumTable(self._in_units(prior_norms(labels, self._weights)))
+
+    def mix(self, epoch: int) -> float:
+        """Return the share of uniform draws in an epoch, counted from 0 after the warm-up."""
+        mix = self._mix(epoch, self._epochs) if callable(self._mix) else self._mix
+        if not isinstance(mix, int | float | np.number) or not 0 < mix <= 1:
+            raise SelectionError(
+                f"mix must be above 0 and at most 1, got {mix!r} (1 draws uniformly; 0 would leave "
+                "weights without a bound)"
+            )
+        return float(mix)
+
+    def _in_units(self, norms: FloatArray) -> IntArray:
+        """Return norms as whole numbers of a small unit, whose sums have no rounding error."""
+        return np.asarray(np.rint(norms / self._unit), dtype=np.int64)
+
+    # ---- drawing ---------------------------------------------------------------------------
+
+    def _draw(self, size: int, epoch: int, number: int) -> IntArray:
+        if self._draws == "systematic":
+            start = number * self.batch_size
+            return np.array(self._weighted_shuffle(epoch)[start : start + size], dtype=np.int64)
+        first, second = self._streams.at(epoch, number).random((2, size))
+        drawn: IntArray = (second * self.n_samples).astype(np.int64)
+        if self._table.total:
+            by_norm = np.flatnonzero(first >= self.mix(epoch))
+            drawn[by_norm] = self._table.draw(second[by_norm])
+        return drawn
+
+    def _weighted_shuffle(self, epoch: int) -> npt.NDArray[Any]:
+        if self._order is None or self._order[0] != epoch:
+            self._order = None  # so that two orders never exist at once
+            rng = stream(self.seed, "weighted shuffle", epoch)
+            mix, values = self.mix(epoch), self._table.values
+            order = systematic_sample(
+                lambda rows: self._times_likely(values[rows], mix),
+                self.n_samples,
+                float(rng.random()),
+            )
+            rng.shuffle(order)
+            self._order = epoch, order
+        return self._order[1]
+
+    def _times_likely(self, units: IntArray, mix: float) -> FloatArray:
+        """Return n p of samples with these norms: how many times as likely as uniform they are."""
+        total = self._table.total
+        if not total:
+            return np.ones(len(units))
+        times = units * ((1 - mix) * self.n_samples / total)
+        times += mix
+        return np.asarray(times)
+
+    def _probabilities(self, epoch: int) -> FloatArray:
+        return self._times_likely(self._table.values, self.mix(epoch)) / self.n_samples
+
+    def _importance(self, index: IntArray, epoch: int) -> FloatArray:
+        times = self._times_likely(self._table.values[index], self.mix(epoch))
+        if self.softened:
+            return tempered_weights(times, self._beta)
+        return np.asarray(1 / (len(index) * times))
+
+    # ---- losses ----------------------------------------------------------------------------
+
+    def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
+        if losses.shape != (len(index), self._Y.shape[1]):
+            if not self.needs_losses:
+                return None
+            raise SelectionError(
+                'score="gradient" needs the loss of each label, shape '
+                f"{(len(index), self._Y.shape[1])}, got {losses.shape}; hand over "
+                'binary_cross_entropy_with_logits(..., reduction="none") as it is'
+            )
+        row, label = label_cells(self._Y, index)
+        norms = _norms_at(losses, row, label, self._weights)
+        if self.needs_losses:
+            last = last_of_each(index)
+            self._table.change(index[last], self._in_units(norms[last]))
+        return norms
+
+    # ---- state -----------------------------------------------------------------------------
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "score": self._score,
+            "draws": self._draws,
+            "mix": self._mix,
+            "beta": self._beta,
+            "epochs": self._epochs if callable(self._mix) else None,
+            "positive_weights": self._weights,
+            "Y": sparse.csr_array(self._Y),  # the same labels, dense or sparse, are one setting
+        }
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"scores": self._table.values.copy()} if self.needs_losses else {}
+
+    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        if not self.needs_losses:
+            return lambda: None
+        most = 2**self._bits
+        scores = state_array(state, "scores", np.int64, self.n_samples, most=most)
+
+        def commit() -> None:
+            self._table = SumTable(scores)
+
+        return commit
+
+
+def checked_positive_weights(given: object, Y: LabelMatrix) -> FloatArray:
+    """Return the positive weights (q,) that were given as such, by a loss, or not at all.
+
+    Examples
+    --------
+    >>> Y = np.array([[True, False], [False, True]])
+    >>> checked_positive_weights(None, Y), checked_positive_weights([2, 3], Y)
+    (array([1., 1.]), array([2., 3.]))
+    """
+    q = Y.shape[1]
+    if given is None:
+        return imbalance.positive_weights(Y)
+    if hasattr(given, "positive_weights"):  # a loss
+        given = given.positive_weights
+        if given is None:
+            return np.ones(q)
+        if as_array(given).shape == (1,):  # a loss that weighs all labels alike
+            given = np.repeat(as_array(given), q)
+    weights = as_array(given)
+    if weights.shape != (q,) or weights.dtype.kind not in "biuf":
+        raise SelectionError(
+            f"positive_weights must be one number for each of the {q} labels, or a loss that has "
+            f"them, got {_told(given, weights)}"
+        )
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        label = int(np.flatnonzero(wrong)[0])
+        raise SelectionError(
+            f"positive_weights must be finite and >= 0, got {weights[label]} for label {label} "
+            "(1 counts positives and negatives alike)"
+        )
+    return weights.astype(np.float64)
+
+
+def _told(given: object, weights: npt.NDArray[Any]) -> str:
+    return f"a {type(given).__name__}" if weights.dtype == object else f"shape {weights.shape}"
+
+
+def _checked_beta(beta: object) -> float:
+    if isinstance(beta, int | float | np.number) and 0 <= beta <= 1:
+        return float(beta)
+    raise SelectionError(
+        f"beta must lie in [0, 1], got {beta!r} (1 corrects fully, 0 does not correct)"
+    )
+
+
+def _checked_ways(score: str, draws: str | None) -> tuple[str, str]:
+    if score not in ("prior", "gradient"):
+        raise SelectionError(f"score must be 'prior' or 'gradient', got {score!r}")
+    if draws not in (None, "systematic", "independent"):
+        raise SelectionError(f"draws must be 'systematic' or 'independent', got {draws!r}")
+    if score == "gradient" and draws == "systematic":
+        raise SelectionError(
+            "draws='systematic' plans a whole epoch, and score='gradient' changes within it: use "
+            "score='prior', or draws='independent'"
+        )
+    return score, draws or ("systematic" if score == "prior" else "independent")

@@ -1,0 +1,134 @@
+"""Custom strategies, models and losses of a study: what runs call them, and who can do these runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple, TypeAlias
+
+from tailbatch.errors import StudyError
+from tailbatch.losses import LOSSES, Loss
+from tailbatch.models import MODELS
+from tailbatch.registry import Registry, qualified_name
+from tailbatch.results import RunSpec
+from tailbatch.selection import STRATEGIES
+
+Entry: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
+"""A name, a class, a function, or a table with one of them as its name and settings of its own."""
+NamedEntry: TypeAlias = str | Mapping[str, Any]
+"""An entry whose name is a text, as a study file has it."""
+
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "strategy": STRATEGIES,
+    "model": MODELS,
+    "loss": LOSSES,
+}
+"""Where the names in the fields of a run are looked up."""
+
+
+class Custom(NamedTuple):
+    """A strategy, model or loss from outside the package, and whether its name is registered."""
+
+    field: str
+    name: str
+    code: Any
+    registered: bool = True
+
+
+def named(field: str, entries: Sequence[Entry]) -> Sequence[NamedEntry]:
+    """Return a study's entries with names in place of classes and functions.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import HardSelector
+    >>> named("strategy", ["random", HardSelector, {"name": HardSelector, "max_lag": 1}])
+    ['random', 'hard', {'name': 'hard', 'max_lag': 1}]
+    >>> named("model", [7])
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.StudyError: a model is a name, a table, a class or a function, got 7
+    """
+    if isinstance(entries, str):
+        raise StudyError(f"a study takes a list for each {field}, got {entries!r:.80}")
+    return [_named(field, entry) for entry in entries]
+
+
+def _named(field: str, entry: Any) -> NamedEntry:
+    if isinstance(entry, str):
+        return entry
+    if isinstance(entry, Mapping):
+        code = entry.get("name")
+        if isinstance(code, str) or not callable(code):
+            return entry
+        return {**entry, "name": _named(field, code)}
+    if isinstance(entry, Loss):
+        raise StudyError(
+            f"the loss {entry!r:.60} is made for some rows already: give its class, or a function of "
+            "the labels, so that each fold makes its own"
+        )
+    if not callable(entry):
+        raise StudyError(f"a {field} is a name, a table, a class or a function, got {entry!r:.80}")
+    called = getattr(entry, "strategy" if field == "strategy" else "name", None)
+    return REGISTRIES[field].name_of(entry, called if isinstance(called, str) else None)
+
+
+def customs_of(spec: RunSpec) -> tuple[Custom, ...]:
+    """Return what a run needs from outside the package, known in this process.
+
+    Examples
+    --------
+    >>> customs_of(RunSpec(dataset="a", dataset_digest="", strategy="hard"))
+    ()
+    """
+    found = []
+    for field, registry in REGISTRIES.items():
+        name = getattr(spec, field)
+        code = registry.loaded(name)
+        if code is not None and not qualified_name(code).startswith("tailbatch."):
+            found.append(Custom(field, name, code, registry.is_registered(name)))
+    return tuple(found)
+
+
+def can_travel(custom: Custom) -> bool:
+    """Tell whether another process can import the code: not what a script or notebook defines.
+
+    Examples
+    --------
+    >>> import collections
+    >>> can_travel(Custom("model", "count", collections.Counter))
+    True
+    >>> can_travel(Custom("model", "local", lambda n_features, n_labels: None))
+    False
+    """
+    if qualified_name(custom.code).startswith("__main__."):
+        return False
+    try:
+        ForkingPickler.dumps(custom.code)
+    except Exception:  # whatever the hooks of somebody else's object raise
+        return False
+    return True
+
+
+def make_known(customs: Sequence[Custom]) -> None:
+    """Make what came from another process known under the names it has there."""
+    for custom in customs:
+        registry = REGISTRIES[custom.field]
+        if registry.loaded(custom.name) is not None:
+            continue
+        if custom.registered:
+            registry.add(custom.name, custom.code)
+        else:
+            registry.name_of(custom.code, custom.name.rpartition("_")[0])
+
+
+def unregistered(spec: RunSpec) -> dict[str, str]:
+    """Return where the code is that a run names by a digest of it, by field of the run.
+
+    Examples
+    --------
+    >>> unregistered(RunSpec(dataset="a", dataset_digest="", strategy="hard"))
+    {}
+    """
+    return {
+        custom.field: qualified_name(custom.code)
+        for custom in customs_of(spec)
+        if not custom.registered
+    }

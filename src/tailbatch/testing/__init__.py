@@ -1,0 +1,26 @@
+"""Tests to inherit: what every selector, model and loss promises, for pytest.
+
+A test class of yours names your class and inherits the rest::
+
+    from tailbatch.testing import LossContract
+
+    class TestMine(LossContract):
+        loss_class = Mine
+
+This is the only room that imports pytest.
+"""
+
+import pytest
+
+# Before they are imported, so that a failed assertion shows its values.
+pytest.register_assert_rewrite(
+    "tailbatch.testing.loss_contract",
+    "tailbatch.testing.model_contract",
+    "tailbatch.testing.selector_contract",
+)
+
+from tailbatch.testing.loss_contract import LossContract  # noqa: E402
+from tailbatch.testing.model_contract import ModelContract  # noqa: E402
+from tailbatch.testing.selector_contract import SelectorContract  # noqa: E402
+
+__all__ = ["LossContract", "ModelContract", "SelectorContract"]

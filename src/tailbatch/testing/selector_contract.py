@@ -1,0 +1,464 @@
+"""What every selector promises, whatever its strategy; each one's tests inherit this class."""
+
+import copy
+import pickle
+from collections import deque
+
+import numpy as np
+import pytest
+
+from tailbatch.errors import SelectionError, StaleSelectionError
+
+N, B = 23, 5
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda selector: pickle.loads(pickle.dumps(selector)),  # noqa: S301
+}
+
+
+class Cut(Exception):
+    """The power fails."""
+
+
+def same_state(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def take_weights(selector):
+    """Do what a loop does that trains on ``selector.mean(losses)``."""
+    for batch in selector._pending:
+        selector.importance_weights(batch.index)
+
+
+def drain(selector, losses_of, epochs=1):
+    """Run epochs of a plain loop and return their batches."""
+    batches = []
+    for _ in range(epochs):
+        for index in selector:
+            batches.append(index.tolist())
+            take_weights(selector)
+            selector.observe(losses_of(index, len(batches)))
+    return batches
+
+
+def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=None):
+    """Run a loop behind a loader that reads `lag` batches ahead, until `events` have happened.
+
+    `at` is an event and what to call then, with the batches trained so far.
+    """
+    done = list(done)
+    happened = [0]
+
+    def event():
+        happened[0] += 1
+        if at is not None and happened[0] == at[0]:
+            at[1](done)
+        if happened[0] == events:
+            raise Cut
+
+    try:
+        while selector.epoch < epochs:
+            source, ahead = iter(selector), deque()
+            while True:
+                while len(ahead) <= lag and (batch := next(source, None)) is not None:
+                    ahead.append(batch)
+                    event()
+                if not ahead:
+                    break
+                batch = ahead.popleft()
+                take_weights(selector)
+                selector.observe(losses_of(batch, len(done)), index=batch)
+                done.append(batch.tolist())
+                event()
+    except Cut:
+        pass
+    return done
+
+
+class SelectorContract:
+    """Fill in `make`; `per_label` if the strategy needs the loss of each label.
+
+    `repeats` if a sample may be in a batch twice, which goes with weights that must be used.
+    """
+
+    per_label = False
+    full_batches = False
+    repeats = False
+
+    def make(self, n=N, **settings):
+        raise NotImplementedError
+
+    def losses(self, index, step):
+        """Losses that depend on the sample and on time, with ties."""
+        losses = (np.asarray(index) * 37 + step * 11) % 17 / 10
+        return np.stack([losses, losses / 2, losses + 1], axis=1) if self.per_label else losses
+
+    # ---- epochs ----
+
+    @pytest.mark.parametrize(("n", "b"), [(23, 5), (20, 5), (1, 1), (3, 8), (1, 4), (200, 3)])
+    def test_an_epoch_is_n_draws_in_batches_of_distinct_samples(self, n, b):
+        selector = self.make(n, batch_size=b)
+        batches = drain(selector, self.losses, epochs=2)
+        assert len(batches) == 2 * len(selector) == 2 * -(-n // b)
+        if not self.full_batches:
+            assert sum(map(len, batches)) == 2 * n
+        assert self.repeats or all(len(set(batch)) == len(batch) for batch in batches)
+        assert all(0 <= i < n for batch in batches for i in batch)
+        assert selector.epoch == 2
+
+    def test_batches_are_fresh_integer_arrays(self):
+        selector = self.make()
+        iterator = iter(selector)
+        batch = next(iterator)
+        assert batch.dtype == np.int64
+        kept = batch.copy()
+        batch[:] = -1  # a caller's own business
+        take_weights(selector)
+        selector.observe(self.losses(kept, 0), index=kept)
+
+    def test_the_seed_decides(self):
+        first = drain(self.make(), self.losses, epochs=3)
+        assert first == drain(self.make(), self.losses, epochs=3)
+        assert first != drain(self.make(seed=1), self.losses, epochs=3)
+
+    def test_the_hosts_random_state_is_left_alone(self):
+        before = np.random.get_state()[1].copy()
+        drain(self.make(), self.losses)
+        assert np.array_equal(before, np.random.get_state()[1])
+
+    def test_looking_changes_nothing(self):
+        watched, batches = self.make(), []
+        for index in watched:
+            take_weights(watched)
+            watched.observe(self.losses(index, len(batches) + 1))
+            batches.append(index.tolist())
+            watched.diagnostics(), watched.probabilities(), watched.state_dict(), watched.digest()
+        assert batches == drain(self.make(), self.losses)
+
+    def test_probabilities_are_positive_and_sum_to_one(self):
+        selector = self.make()
+        for _ in range(3):
+            p = selector.probabilities()
+            assert p.shape == (N,)
+            assert (p > 0).all()
+            assert p.sum() == pytest.approx(1)
+            drain(selector, self.losses)
+
+    def test_diagnostics(self):
+        selector = self.make()
+        drain(selector, self.losses)
+        report = selector.diagnostics()
+        assert 1 <= report.effective_sample_size <= N + 1e-9
+        assert report.effective_pressure >= 1
+        assert 0 < report.distinct_share <= 1
+        assert report.seconds > 0
+        assert (report.epoch, report.lag, report.dropped_batches) == (1, 0, 0)
+
+    # ---- losses ----
+
+    def test_losses_come_as_lists_arrays_and_per_label(self):
+        selector = self.make()
+        for step, index in enumerate(selector):
+            losses = self.losses(index, step)
+            if not self.per_label and step % 2:
+                losses = np.stack([losses, losses], axis=1)
+            take_weights(selector)
+            selector.observe(losses.tolist(), index=index.tolist())
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -0.5])
+    def test_unusable_losses_name_their_sample_and_change_nothing(self, value):
+        selector = self.make()
+        index = next(iterator := iter(selector))
+        losses = self.losses(index, 0)
+        losses[2] = value
+        self.refused(selector, rf"loss of sample {index[2]} is {value}", losses)
+        del iterator
+
+    def test_losses_of_the_wrong_shape_change_nothing(self):
+        selector = self.make()
+        index = next(iterator := iter(selector))
+        for losses in (
+            [0.1],
+            self.losses(index, 0)[:-1],
+            np.zeros((B, 0)),
+            np.zeros((B, 1, 1)),
+            0.3,
+        ):
+            self.refused(selector, r"losses must have shape \(5,\) or \(5, n_labels\)", losses)
+        del iterator
+
+    def test_observing_before_drawing_or_twice_is_an_error(self):
+        selector = self.make()
+        self.refused(selector, "no batch is waiting for losses", [0.1] * B)
+        index = next(iterator := iter(selector))
+        take_weights(selector)
+        selector.observe(self.losses(index, 0))
+        self.refused(selector, "no batch is waiting for losses", self.losses(index, 0))
+        self.refused(selector, "is not pending", self.losses(index, 0), index)
+        del iterator
+
+    def test_an_index_that_was_never_drawn_is_an_error(self):
+        selector = self.make()
+        index = next(iterator := iter(selector))
+        wrong = np.setdiff1d(np.arange(N), index)[:B]
+        self.refused(selector, "is not pending", self.losses(wrong, 0), wrong)
+        self.refused(selector, "is not pending", self.losses(index, 0), index[::-1])
+        del iterator
+
+    def refused(self, selector, message, losses, index=None):
+        before = selector.state_dict()
+        take_weights(selector)
+        with pytest.raises(SelectionError, match=message):
+            selector.observe(losses, index)
+        assert same_state(before, selector.state_dict())
+
+    # ---- order and lag ----
+
+    def test_reading_ahead_beyond_the_lag_says_what_to_do(self):
+        selector = self.make(max_lag=1)
+        iterator = iter(selector)
+        first, second = next(iterator), next(iterator)
+        if not selector.needs_losses:
+            take_weights(selector)
+            for _ in iterator:
+                take_weights(selector)
+            return
+        self.refused(selector, "say which one with index=", self.losses(first, 0))
+        with pytest.raises(StaleSelectionError, match=r"workers, prefetch.*max_lag=2"):
+            next(iterator)
+        take_weights(selector)
+        selector.observe(self.losses(second, 0), index=second)
+        assert selector.diagnostics().lag == 1
+
+    def test_leaving_early_drops_what_is_pending(self):
+        selector = self.make(max_lag=2)
+        for step, _ in enumerate(selector):
+            if step == 1:
+                break
+        assert len(drain(selector, self.losses)) == len(selector)
+        assert selector.epoch == 2
+        assert selector.diagnostics().dropped_batches == (2 if selector.needs_losses else 0)
+
+    def test_a_second_live_iterator_is_an_error(self):
+        selector = self.make(max_lag=4)
+        first = iter(selector)
+        next(first)
+        with pytest.raises(SelectionError, match="another iterator"):
+            next(iter(selector))
+        take_weights(selector)
+        next(first)
+        selector.set_epoch(7)
+        with pytest.raises(SelectionError, match="this iterator has ended"):
+            next(first)
+
+    def test_set_epoch_repeats_an_epochs_stream(self):
+        one, other = self.make(), self.make()
+        one.set_epoch(4)
+        assert one.epoch == 4
+        next(iter(one))
+        other.set_epoch(4)
+        assert next(iter(other)).tolist() == next(iter(self.at_epoch(4))).tolist()
+        with pytest.raises(SelectionError, match="epoch must be a whole number"):
+            one.set_epoch(-1)
+
+    def at_epoch(self, epoch):
+        selector = self.make()
+        selector.set_epoch(epoch)
+        return selector
+
+    # ---- state ----
+
+    @pytest.mark.parametrize("lag", [0, 1, 2, 4])
+    def test_continuing_from_any_point_gives_the_same_batches(self, lag):
+        settings = {"lag": lag, "epochs": 3}
+        whole = read_ahead(self.make(max_lag=lag), self.losses, **settings)
+        events = 2 * len(whole)
+        for cut in range(1, events):
+            before = self.make(max_lag=lag)
+            done = read_ahead(before, self.losses, events=cut, **settings)
+            after = self.make(max_lag=lag)
+            after.load_state_dict(copy.deepcopy(before.state_dict()))
+            assert read_ahead(after, self.losses, done=done, **settings) == whole, cut
+
+    def test_a_loaded_state_says_how_many_batches_are_left(self):
+        before, after = self.make(max_lag=1), self.make(max_lag=1)
+        assert before.batches_left == len(before)
+        iterator = iter(before)
+        first, second = next(iterator), next(iterator)
+        take_weights(before)
+        before.observe(self.losses(first, 0), index=first)
+        after.load_state_dict(before.state_dict())
+        left = after.batches_left
+        assert left == len(after) - 1, "the one that waits for its losses is handed out again"
+        resumed = iter(after)
+        assert next(resumed).tolist() == second.tolist()
+        del resumed
+        after.load_state_dict(before.state_dict())
+        assert len(drain(after, self.losses)) == left
+        assert after.batches_left == len(after)
+
+    def test_a_saved_state_does_not_change_any_more(self):
+        selector = self.make()
+        state = selector.state_dict()
+        kept = copy.deepcopy(state)
+        drain(selector, self.losses)
+        assert same_state(state, kept)
+
+    def test_a_state_is_small_plain_and_loads_as_lists(self):
+        selector = self.make()
+        next(iter(selector))
+        state = selector.state_dict()
+        assert all(isinstance(value, int | str | np.ndarray) for value in state.values())
+        assert sum(value.nbytes for value in state.values() if isinstance(value, np.ndarray)) <= (
+            12 * N
+            + 8 * (B + 1)
+            + 8
+            + (8 * N if "held" in state else 0)
+            + (8 * (B + 4) if self.repeats else 0)
+        )
+        other = self.make()
+        other.load_state_dict(
+            {
+                key: value.tolist() if hasattr(value, "tolist") else value
+                for key, value in state.items()
+            }
+        )
+        assert same_state(state, other.state_dict())
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("strategy", "other"),
+            ("n_samples", N + 1),
+            ("batch_size", 7),
+            ("seed", 9),
+        ],
+    )
+    def test_a_state_of_another_selector_is_refused(self, key, value):
+        selector = self.make()
+        drain(selector, self.losses)
+        before = selector.state_dict()
+        message = f"saved with {key} {value}, this selector has {before[key]}"
+        with pytest.raises(SelectionError, match=message):
+            selector.load_state_dict({**before, key: value})
+        for missing in before:
+            partial = {name: entry for name, entry in before.items() if name != missing}
+            with pytest.raises(SelectionError, match=r"the saved state (lacks|does not say its)"):
+                selector.load_state_dict(partial)
+        with pytest.raises(SelectionError, match="times_drawn"):
+            selector.load_state_dict({**before, "times_drawn": np.zeros(3)})
+        beyond = np.full(len(before["times_drawn"]), 2**40)  # would wrap around
+        with pytest.raises(SelectionError, match="times_drawn"):
+            selector.load_state_dict({**before, "times_drawn": beyond})
+        assert same_state(before, selector.state_dict())
+
+    def test_a_state_of_an_older_version_is_refused(self):
+        selector = self.make()
+        older = {**selector.state_dict(), "version": 1}
+        del older["settings"]
+        with pytest.raises(
+            SelectionError, match=r"of version 1, this package reads version 2.*anew"
+        ):
+            selector.load_state_dict(older)
+
+    @pytest.mark.parametrize("settings", [None, 3, "", "[]", "{", "[" * 100_000, '{"power": [1]}'])
+    def test_a_state_with_unreadable_settings_is_refused(self, settings):
+        selector = self.make()
+        before = selector.state_dict()
+        with pytest.raises(SelectionError, match=r"does not say its 'settings'|saved with"):
+            selector.load_state_dict({**before, "settings": settings})
+        assert same_state(before, selector.state_dict())
+
+    def test_what_only_allows_or_is_looked_at_may_differ(self):
+        before, after = self.make(), self.make(max_lag=3, labels=np.ones((N, 2), bool))
+        done = drain(before, self.losses)
+        after.load_state_dict(before.state_dict())
+        more = [drain(selector, self.losses) for selector in (before, after)]
+        assert done != more[0] == more[1]
+
+    def test_saving_looks_at_the_settings_once(self, monkeypatch):
+        calls = []
+        monkeypatch.setattr(
+            "tailbatch.selection.digest.digest_of", lambda *values: calls.append(values) or "0" * 32
+        )
+        selector = self.make()
+        selector.state_dict()
+        once = len(calls)
+        drain(selector, self.losses)
+        selector.state_dict()
+        assert len(calls) == once
+
+    # ---- copies ----
+
+    @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+    @pytest.mark.parametrize("lag", [0, 2])
+    def test_a_copy_goes_on_where_the_original_stands(self, lag, copied):
+        whole = read_ahead(self.make(max_lag=lag), self.losses, lag=lag, epochs=3)
+        for cut in range(1, 2 * len(whole)):
+            original = self.make(max_lag=lag)
+            # The loop keeps its iterator alive, and the copy is made inside of it.
+            copies = []
+
+            def keep(trained, original=original, copies=copies):
+                copies.append((copied(original), list(trained)))
+
+            settings = {"lag": lag, "epochs": 3}
+            assert read_ahead(original, self.losses, at=(cut, keep), **settings) == whole
+            ((other, trained),) = copies
+            assert read_ahead(other, self.losses, done=trained, **settings) == whole, cut
+
+    @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+    def test_a_copy_and_its_original_do_not_disturb_each_other(self, copied):
+        original, untouched = self.make(max_lag=1), self.make(max_lag=1)
+        iterator, expected = iter(original), iter(untouched)
+        for step in range(2):
+            index = next(iterator)
+            assert index.tolist() == next(expected).tolist()
+            take_weights(original), take_weights(untouched)
+            if step == 0:
+                original.observe(self.losses(index, 0))
+                untouched.observe(self.losses(index, 0))
+        other = copied(original)
+        assert other.batches_left == len(other) - 1
+        drain(other, self.losses, epochs=2)
+        assert same_state(original.state_dict(), untouched.state_dict())
+        original.observe(self.losses(index, 1))
+        untouched.observe(self.losses(index, 1))
+        assert next(iterator).tolist() == next(expected).tolist()
+
+    @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+    def test_a_copy_made_between_epochs_begins_the_next_one(self, copied):
+        selector = self.make()
+        for _epoch in range(2):
+            drain(selector, self.losses)
+            other = copied(selector)
+            assert same_state(selector.state_dict(), other.state_dict())
+            for _ in selector:  # left early: both begin the next epoch
+                break
+            left = copied(selector)
+            assert drain(copied(left), self.losses) == drain(selector, self.losses)
+
+    def test_equal_selectors_have_equal_digests(self):
+        assert self.make().digest() == self.make().digest()
+        assert self.make().digest() != self.make(seed=1).digest()
+
+    # ---- settings ----
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"batch_size": 0}, "batch_size must be a whole number from 1, got 0"),
+            ({"batch_size": -3}, "batch_size must be a whole number from 1, got -3"),
+            ({"batch_size": 2.5}, "batch_size must be a whole number from 1, got 2.5"),
+            ({"seed": -1}, "seed must be a whole number from 0, got -1"),
+            ({"max_lag": -1}, "max_lag must be a whole number from 0, got -1"),
+            ({"labels": np.ones((3, 2), bool)}, "one row for each of the 23 samples, got 3"),
+            ({"labels": np.ones((0, 2), bool)}, "at least one row and one column"),
+            ({"labels": [[2, 0]] * N}, "labels must be 0 or 1, got 2 in row 0, label column 0"),
+        ],
+    )
+    def test_unusable_settings_say_so(self, settings, message):
+        with pytest.raises(SelectionError, match=message):
+            self.make(**settings)

@@ -1,0 +1,88 @@
+"""How a model under way is measured: on the validation rows, and over all training rows."""
+
+from collections.abc import Collection
+
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from tailbatch.data import Parts
+from tailbatch.imbalance import minority_labels
+from tailbatch.metrics import evaluate
+from tailbatch.models import MultiLabelModel, Step
+from tailbatch.results import TrainingPlan
+from tailbatch.training.rows import LabeledRows, Rows
+
+_SMALL = 20_000  # rows up to which the loss over all training rows is measured every epoch
+_CHUNK = 1024  # rows scored at a time
+
+
+class Evaluation:
+    """Scores of the validation rows, and the training loss in epochs where the plan asks for it.
+
+    Parameters
+    ----------
+    model
+        As it is when asked.
+    parts, train
+        The data, and its training rows as the loop holds them.
+    plan
+        Says in which epochs the training loss is measured and kept for every sample.
+    metrics
+        Names of the validation metrics; None: all.
+    sparse
+        Whether the model gets sparse batches.
+    """
+
+    def __init__(
+        self,
+        model: MultiLabelModel,
+        parts: Parts,
+        train: LabeledRows,
+        plan: TrainingPlan,
+        metrics: Collection[str] | None,
+        *,
+        sparse: bool,
+    ) -> None:
+        self._model, self._plan, self._metrics = model, plan, metrics
+        self._train, self._labels = train, parts.validation.Y
+        self._features = Rows(parts.validation.X, train.x.device, sparse_batches=sparse)
+        self._minority = minority_labels(parts.train.Y)
+        self.sample_losses: dict[int, np.ndarray] = {}
+        self.sample_objectives: dict[int, np.ndarray] = {}
+
+    def validate(self) -> dict[str, float]:
+        """Return the metrics of the validation rows by name; none without such rows."""
+        if len(self._features) == 0:
+            return {}
+        scores = [self._model.predict_proba(x).cpu().numpy() for x in self._features.chunks(_CHUNK)]
+        return evaluate(
+            self._labels, np.concatenate(scores), minority=self._minority, only=self._metrics
+        )
+
+    def training_loss(self, number: int) -> tuple[float | None, float | None]:
+        """Return objective and BCE over all training rows in evaluation mode, where asked for."""
+        every = self._plan.training_loss_every
+        if every is None:
+            every = 1 if len(self._train) <= _SMALL else 10
+        keep = number in self._plan.sample_loss_epochs
+        if not keep and (every == 0 or number % every):
+            return None, None
+        self._model.eval()
+        objective, losses, own = 0.0, [], []
+        for x, y in self._train.chunks(self._plan.batch_size):
+            output = self._model.step(x, y)
+            objective += output.objective.item() * len(x)
+            losses.append(selection_losses(output, y, "bce").mean(1).cpu().numpy())
+            own.append(selection_losses(output, y, "model").cpu().numpy())
+        bce = np.concatenate(losses)
+        if keep:
+            self.sample_losses[number], self.sample_objectives[number] = bce, np.concatenate(own)
+        return objective / len(self._train), float(bce.mean(dtype=np.float64))
+
+
+def selection_losses(output: Step, y: Tensor, kind: str) -> Tensor:
+    """Return what the selector hears: BCE per label (b, q), or the model's own loss (b,); no gradient."""
+    if kind == "model":
+        return output.sample_objective
+    return binary_cross_entropy_with_logits(output.logits, y, reduction="none")
