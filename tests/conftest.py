@@ -5,10 +5,15 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples every time, and no clock: a busy machine is not a wrong result.
-settings.register_profile("tailbatch", deadline=None, derandomize=True)
+settings.register_profile(
+    "tailbatch",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tailbatch")
 
 

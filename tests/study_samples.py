@@ -1,14 +1,18 @@
 """A tiny dataset and study for the tests of studies, and stores compared times aside."""
 
 import json
+import os
 import resource
+import signal
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 
 import numpy as np
 
 from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.study import Study, run_study
+from tailbatch.training import progress
 
 CLOCKS = ("seconds", "machine", "checksum")  # the checksum is over times, too
 
@@ -80,3 +84,18 @@ def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.ones(2**21)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def die_once_saved(perform, job, died):
+    """Do a job; the first process that has saved a checkpoint kills itself, and leaves a file."""
+    save = progress.save_checkpoint
+
+    def save_and_die(*arguments, **named):
+        save(*arguments, **named)
+        with suppress(FileExistsError), died.open("x") as stream:
+            stream.write("saved")
+            stream.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    progress.save_checkpoint = save_and_die
+    return perform(job)

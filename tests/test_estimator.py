@@ -20,9 +20,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
+from tailbatch import losses
 from tailbatch.errors import DataError, ModelError, ResultError, TrainingError
 from tailbatch.estimator import PRESSURES, TailbatchClassifier
+from tailbatch.estimator.saving import state_of
 from tailbatch.models import MODELS
+from tailbatch.training.checkpoints import save_checkpoint
 
 FAST = {"epochs": 2, "warm_up_epochs": 1, "batch_size": 16, "lr": 0.01, "random_state": 0}
 
@@ -169,6 +172,7 @@ def test_a_missing_value_in_a_frame_is_named():
         ({"strategy": "adaptve"}, ValueError, "unknown strategy 'adaptve'"),
         ({"selection_pressure": 0.5}, ValueError, "selection_pressure must be finite and >= 1"),
         ({"plan__patience": 3}, TrainingError, "training plan does not fit.*'patience'"),
+        ({"plan__scheduler": "StpLR"}, TrainingError, "did you mean 'StepLR'"),
         ({"thresholds": 1.5}, ModelError, 'thresholds must be "tuned" or a probability'),
         ({"thresholds": "best"}, ModelError, 'thresholds must be "tuned" or a probability'),
         ({"validation_fraction": 1.0}, DataError, "leave rows for training"),
@@ -288,6 +292,33 @@ def test_tuned_thresholds_decide_predictions():
     assert np.array_equal(tuned.predict(X), tuned.predict_proba(X) > tuned.thresholds_)
 
 
+def test_an_epoch_measures_only_what_is_asked_for():
+    X, Y = rows()
+    lean = TailbatchClassifier(**FAST, plan__best_by="macro_average_precision").fit(X, Y)
+    assert [list(epoch.validation) for epoch in lean.history_] == [["macro_average_precision"]] * 2
+    assert all(epoch.training_bce is None for epoch in lean.history_)
+    asked = TailbatchClassifier(**FAST, plan__training_loss_every=1).fit(X, Y)
+    assert all(epoch.training_bce > 0 for epoch in asked.history_)
+
+
+def test_a_budget_in_steps_decides_the_length_of_a_fit():
+    X, Y = rows()
+    fit = TailbatchClassifier(**FAST, plan__steps=12, plan__evaluate_every=10).fit(X, Y)
+    assert [epoch.steps for epoch in fit.history_] == [5, 10, 12]
+    assert fit.best_epoch_ in (2, 3)
+
+
+def test_sparse_rows_are_fitted_and_scored_like_dense_ones(monkeypatch):
+    X, Y = rows(d=40)
+    X = sparse.csr_array(X * (X > 0.95))
+    settings = {**FAST, "scale": False}
+    one = TailbatchClassifier(**settings).fit(X, Y)
+    assert one.predict_proba(X) == pytest.approx(one.predict_proba(X.toarray()), abs=1e-6)
+    monkeypatch.setattr("tailbatch.training.rows._SPARSE_SHARE", -1.0)
+    two = TailbatchClassifier(**settings).fit(X, Y)
+    assert one.predict_proba(X) == pytest.approx(two.predict_proba(X), abs=1e-4)
+
+
 def test_without_validation_rows_all_rows_train():
     X, Y = rows()
     classifier = TailbatchClassifier(**FAST, validation_fraction=0).fit(X, Y)
@@ -303,11 +334,39 @@ def test_without_scaling_features_are_taken_as_they_are():
     assert scaled.predict_proba(X * 100) != pytest.approx(plain.predict_proba(X * 100))
 
 
+@pytest.mark.parametrize("scale", ["minmax", "maxabs", "standard", "tfidf", "auto"])
+def test_a_scaling_is_chosen_by_name_saved_and_restored(scale, tmp_path):
+    X, Y = rows()
+    X = sparse.csr_array(np.rint(3 * X))
+    classifier = TailbatchClassifier(**FAST, scale=scale).fit(X, Y)
+    assert classifier.scaling_.name == ("tfidf" if scale == "auto" else scale)
+    classifier.save(tmp_path)
+    again = TailbatchClassifier.load(tmp_path)
+    assert again.scale == scale
+    assert type(again.scaling_) is type(classifier.scaling_)
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_a_file_from_before_scalings_had_names_is_read(tmp_path):
+    X, Y = rows()
+    classifier = TailbatchClassifier(**FAST).fit(X, Y)
+    state = state_of(classifier)
+    assert state["scaling"].pop("kind") == "minmax"
+    save_checkpoint(tmp_path / "classifier.safetensors", state)
+    again = TailbatchClassifier.load(tmp_path)
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_an_unknown_scaling_is_refused():
+    with pytest.raises(DataError, match="unknown scaling 'min-max'; did you mean 'minmax'"):
+        TailbatchClassifier(**FAST, scale="min-max").fit(*rows())
+
+
 def test_verbose_shows_epochs_where_no_logging_is_set_up(monkeypatch, capsys):
     logger = logging.getLogger("tailbatch.estimator.classifier")
     monkeypatch.setattr(logger, "hasHandlers", lambda: False)
     TailbatchClassifier(**FAST, verbose=1).fit(*rows())
-    assert "epoch 2: loss 0." in capsys.readouterr().err
+    assert "epoch 2: loss 1." in capsys.readouterr().err
     assert logger.handlers == []
     TailbatchClassifier(**FAST).fit(*rows())
     assert capsys.readouterr().err == ""
@@ -481,10 +540,99 @@ def test_giant_claims_and_deep_json_are_refused(tmp_path):
     [
         ({}, 1e-3),
         ({"model": "dela"}, 1e-3),
-        ({"model": "mpvae"}, 1e-4),
+        ({"model": "mpvae"}, 1e-3),
         ({"model": "dela", "lr": 0.5}, 0.5),
         ({"lr": 0.2}, 0.2),
     ],
 )
 def test_without_a_learning_rate_the_model_decides(settings, rate):
     assert TailbatchClassifier(**settings)._plan().lr == rate
+
+
+# ---- losses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"loss": "weighted_bce"}, {"power": 0.5}),
+        ({"loss": "weighted_bce", "loss__power": 1.0}, {"power": 1.0}),
+        ({"loss": {"name": "weighted_bce", "power": 1.0}, "loss__max_weight": 2.0}, {"power": 1.0}),
+        ({"loss": losses.weighted_bce}, {"power": 0.5}),
+        ({"loss": losses.WeightedBCE}, {"power": 0.5}),
+        ({"loss": "weighted_bce", "model": Net}, {"power": 0.5}),
+        ({"loss": "weighted_bce", "model": "dela"}, {"power": 0.5}),
+    ],
+)
+def test_a_loss_is_trained_on_and_comes_back(tmp_path, settings, options):
+    X, Y = rows()
+    classifier = clone(TailbatchClassifier(**FAST, **settings)).fit(X, Y)
+    loss = classifier.model_.loss
+    assert loss.name == "weighted_bce"
+    assert options.items() <= loss.options.items()
+    assert (loss.positive_weights != 1).all()
+    classifier.save(tmp_path)
+    factory = settings.get("model") if settings.get("model") is Net else None
+    again = TailbatchClassifier.load(tmp_path, model=factory)
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert np.array_equal(again.model_.loss.positive_weights, loss.positive_weights)
+    assert again.fit(X, Y).model_.loss.name == "weighted_bce"
+
+
+def test_a_ready_loss_is_left_as_it_was():
+    X, Y = rows()
+    loss = losses.equalized(Y)
+    classifier = TailbatchClassifier(**FAST, loss=loss).fit(X, Y)
+    assert (loss.negative_gradients == 0).all()
+    assert (classifier.model_.loss.negative_gradients > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "focl"}, "unknown loss 'focl'; did you mean 'focal'"),
+        ({"loss": "focal", "loss__gama": 1}, "focal has no option 'gama'; did you mean 'gamma'"),
+        ({"loss__gamma": 1.0}, "loss__gamma needs a loss by name"),
+        ({"loss": "bce", "model": "c2ae"}, "c2ae takes no loss, 'bce' or other: it ranks"),
+        ({"model__objective": "weighted_bce"}, "a setting of its own, loss='weighted_bce'"),
+        ({"loss": losses.BCE(7)}, "bce was made for 7 labels, and Y has 3"),
+    ],
+)
+def test_a_loss_that_cannot_be_is_named(settings, message):
+    with pytest.raises(ModelError, match=message):
+        TailbatchClassifier(**FAST, **settings).fit(*rows())
+
+
+@pytest.mark.parametrize("objective", ["bce", "weighted_bce"])
+def test_a_classifier_that_version_1_saved_is_read(tmp_path, objective):
+    X, Y = rows()
+    old = {"model__reduction": "mean", "model__prior_bias": False, "loss": objective}
+    classifier = TailbatchClassifier(**FAST, **old).fit(X, Y)
+    state = state_of(classifier)
+    del state["loss"], state["settings"]["loss"]
+    for name in ("reduction", "prior_bias"):
+        del state["hyperparameters"][name], state["settings"][f"model__{name}"]
+    state["hyperparameters"]["objective"] = objective
+    state["settings"]["model__objective"] = objective
+    weight = state["weights"].pop("loss.positive_weight", torch.ones(3))
+    state["weights"]["positive_weight"] = weight
+    save_checkpoint(tmp_path / "classifier.safetensors", state)
+    again = TailbatchClassifier.load(tmp_path)
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert again.model_.loss.name == objective
+    assert again.loss == objective
+
+
+@pytest.mark.parametrize("as_Y", [np.asarray, pd.DataFrame, sparse.csr_array])
+def test_a_missing_label_is_named(as_Y):
+    X, Y = rows()
+    labels = Y.astype(float)
+    labels[5, 1] = np.nan
+    with pytest.raises(
+        DataError, match=r"Y has no value in row 5, column 1.*; leave such rows out"
+    ):
+        TailbatchClassifier(**FAST).fit(X, as_Y(labels))
+    frame = pd.DataFrame(Y.astype(object), columns=["a", "b", "c"])
+    frame.loc[2, "c"] = None
+    with pytest.raises(DataError, match=r"row 2, column 2 \('c'\)"):
+        TailbatchClassifier(**FAST).fit(X, frame)

@@ -8,8 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from tailbatch import imbalance
-from tailbatch.data import load_dataset
-from tailbatch.data.folds import MinMaxScaling
+from tailbatch.data import MinMaxScaling, load_dataset
 from tailbatch.errors import DataError, MissingExtraError
 from tailbatch.imbalance import (
     imbalance_ratio,

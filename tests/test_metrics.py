@@ -2,10 +2,11 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
+from scipy.special import expit, logit
 from sklearn import metrics as reference
 
 from tailbatch import metrics
@@ -222,9 +223,9 @@ def test_arrays_that_do_not_fit():
         evaluate(Y, np.ones((3, 3)))
     with pytest.raises(DataError, match=r"predictions have shape \(3, 3\), the labels \(3, 4\)"):
         metrics.macro_f(Y, Y[:, :3])
-    with pytest.raises(DataError, match="Y must have rows and label columns"):
+    with pytest.raises(DataError, match="at least one row and one column"):
         evaluate(Y[:0], np.ones((0, 4)))
-    with pytest.raises(DataError, match="Y must hold 0 and 1 only"):
+    with pytest.raises(DataError, match="labels must be 0 or 1"):
         evaluate(Y * 2, np.ones((3, 4)))
     with pytest.raises(DataError, match=r"one per label \(4\), got shape \(3,\)"):
         evaluate(Y, np.ones((3, 4)), thresholds=[0.5] * 3)
@@ -238,7 +239,7 @@ def test_arrays_that_do_not_fit():
 @settings(max_examples=150, deadline=None)
 def test_no_threshold_beats_the_tuned_one(case):
     Y, scores = case
-    tuned = tune_thresholds(Y, scores)
+    tuned = tune_thresholds(Y, scores, shrinkage=0)
     assert ((tuned >= 0) & (tuned <= 1)).all()
     best = metrics.f_by_label(Y, metrics.decide(scores, tuned))
     for threshold in np.unique(np.append(scores, 0)):
@@ -249,18 +250,99 @@ def test_no_threshold_beats_the_tuned_one(case):
 def test_tuned_thresholds_lie_midway_and_prefer_the_higher():
     Y = np.array([[1], [0], [1], [0]], dtype=bool)
     # Above 0.8: 2 * 1 / (2 + 1); above 0.4: 2 * 2 / (2 + 3), better.
-    assert tune_thresholds(Y, np.array([[0.9], [0.7], [0.6], [0.1]])).tolist() == [0.35]
+    assert tune_thresholds(Y, np.array([[0.9], [0.7], [0.6], [0.1]]), shrinkage=0).tolist() == [
+        0.35
+    ]
     # Equal F of 2/3 above 0.75 and above nothing at all.
     Y = np.array([[1], [0], [0], [1]], dtype=bool)
-    assert tune_thresholds(Y, np.array([[0.9], [0.6], [0.4], [0.2]])).tolist() == [0.75]
+    assert tune_thresholds(Y, np.array([[0.9], [0.6], [0.4], [0.2]]), shrinkage=0).tolist() == [
+        0.75
+    ]
 
 
 def test_neighboring_floats_are_still_told_apart():
     low = 0.3
     high = np.nextafter(low, 1)
-    tuned = tune_thresholds(np.array([[True], [False]]), np.array([[high], [low]]))
+    tuned = tune_thresholds(np.array([[True], [False]]), np.array([[high], [low]]), shrinkage=0)
     assert metrics.decide(np.array([[high], [low]]), tuned).ravel().tolist() == [True, False]
 
 
 def test_positives_that_all_score_zero_keep_the_default_threshold():
-    assert tune_thresholds(np.array([[True], [False]]), np.zeros((2, 1))).tolist() == [0.5]
+    assert tune_thresholds(np.array([[True], [False]]), np.zeros((2, 1)), shrinkage=0).tolist() == [
+        0.5
+    ]
+
+
+def naive_tuned(Y, scores, shrinkage):
+    """Return the thresholds by trying every common one, one after the other."""
+    grid = np.linspace(-6, 3, 37)
+    some = Y.any(axis=0)
+    curve = [metrics.f_by_label(Y, scores > expit(at))[some].mean() for at in grid]
+    smooth = [np.mean([curve[min(max(at + k, 0), 36)] for k in range(-2, 3)]) for at in range(37)]
+    best = max(range(37), key=lambda at: (round(smooth[at], 12), -abs(grid[at])))
+    own = logit(np.clip(tune_thresholds(Y, scores, shrinkage=0), 1e-6, 1 - 1e-6))
+    weight = Y.sum(axis=0) / (Y.sum(axis=0) + shrinkage)
+    return expit(weight * own + (1 - weight) * grid[best])
+
+
+@given(cases(), st.sampled_from([0.5, 10.0, 100.0]))
+@settings(max_examples=50, deadline=None)
+def test_shrunken_thresholds_are_what_their_definition_says(case, shrinkage):
+    Y, scores = case
+    assume(Y.any())
+    found = tune_thresholds(Y, scores, shrinkage=shrinkage)
+    np.testing.assert_allclose(found, naive_tuned(Y, scores, shrinkage), rtol=1e-9)
+
+
+def test_few_positives_take_the_common_threshold_and_many_their_own():
+    rng = np.random.default_rng(0)
+    Y = np.zeros((4000, 3), dtype=bool)
+    Y[:2000, 0], Y[:2, 1] = True, True
+    scores = np.where(Y, 0.25, 0.15) + rng.uniform(-0.1, 0.1, size=Y.shape)
+    scores[:, 0] = np.where(Y[:, 0], 0.8, 0.6)
+    own, tuned = tune_thresholds(Y, scores, shrinkage=0), tune_thresholds(Y, scores)
+    common = metrics.common_threshold(Y, scores)
+    assert abs(tuned[0] - own[0]) < 0.01
+    assert abs(logit(tuned[1]) - logit(common)) < abs(logit(own[1]) - logit(common)) / 2
+    assert tuned[2] == pytest.approx(common)
+
+
+def test_no_positive_at_all_leaves_one_half():
+    assert tune_thresholds(np.zeros((4, 2), bool), np.full((4, 2), 0.2)).tolist() == [0.5, 0.5]
+
+
+def test_shrinkage_is_a_number_from_0():
+    with pytest.raises(DataError, match="shrinkage must be a number from 0, got -1"):
+        tune_thresholds(np.ones((2, 1), bool), np.ones((2, 1)), shrinkage=-1)
+
+
+def test_calibration_error_of_bins_worked_out_by_hand():
+    Y = np.array([[0, 0, 1, 1, 0, 1]], dtype=bool).T
+    scores = np.array([[0.1, 0.2, 0.3, 0.6, 0.7, 0.8]]).T
+    # Two bins of three cells: |0.6 - 1| and |2.1 - 2|, over six cells.
+    assert metrics.expected_calibration_error(Y, scores, bins=2) == pytest.approx(0.5 / 6)
+    assert metrics.expected_calibration_error(Y, scores, bins=1) == pytest.approx(0.3 / 6)
+    by_label = metrics.calibration_error_by_label(np.hstack([Y, Y]), np.hstack([scores, Y * 1.0]))
+    assert by_label[1] == 0
+    with pytest.raises(DataError, match="bins must be at least 1, got 0"):
+        metrics.expected_calibration_error(Y, scores, bins=0)
+
+
+@given(cases())
+@settings(max_examples=50, deadline=None)
+def test_calibration_error_does_not_depend_on_the_order_of_rows(case):
+    Y, scores = case
+    order = np.random.default_rng(0).permutation(len(Y))
+    for error in (metrics.expected_calibration_error, metrics.calibration_error_by_label):
+        np.testing.assert_allclose(error(Y, scores), error(Y[order], scores[order]), atol=1e-12)
+
+
+def test_probabilities_are_calibrated_and_weighted_scores_are_not():
+    rng = np.random.default_rng(0)
+    scores = rng.random((20_000, 2)) ** 3
+    Y = rng.random(scores.shape) < scores
+    weighted = expit(logit(scores) + 2)  # as a loss with weight e^2 on positives gives them
+    assert metrics.expected_calibration_error(Y, scores) < 0.01
+    assert metrics.expected_calibration_error(Y, weighted) > 0.1
+    again = expit(logit(weighted) - 2)
+    assert metrics.expected_calibration_error(Y, again) < 0.01

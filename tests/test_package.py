@@ -1,11 +1,17 @@
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from scripts import audit
+from scripts.package import without_places
+
+from tailbatch import __version__
 
 ROOT = Path(__file__).parent.parent
 
@@ -15,8 +21,69 @@ def test_the_wheel_and_the_sdist_install_and_work():
     script = [sys.executable, ROOT / "scripts" / "package.py"]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert re.search(r"^tailbatch-.*\.whl: tried without the extra cli$", done.stdout, re.MULTILINE)
     assert re.search(r"^tailbatch-.*\.whl: installed and tried$", done.stdout, re.MULTILINE)
     assert re.search(r"^tailbatch-.*\.tar\.gz: installed and tried$", done.stdout, re.MULTILINE)
+
+    for kind in ("whl", r"tar\.gz"):
+        same = rf"^tailbatch-.*\.{kind}: built twice with the same bytes, SHA-256 [0-9a-f]{{64}}$"
+        assert re.search(same, done.stdout, re.MULTILINE)
+    [materials] = (ROOT / "dist").glob("*.cdx.json")
+    listed = json.loads(materials.read_text())
+    assert listed["bomFormat"] == "CycloneDX"
+    assert listed["metadata"]["component"]["name"] == "tailbatch"
+    assert listed["metadata"]["component"]["version"] == __version__
+    assert {"numpy", "torch", "safetensors"} <= {one["name"] for one in listed["components"]}
+    assert "file:" not in materials.read_text()
+
+
+def test_the_version_stands_in_one_place():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert "version" not in project["project"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/tailbatch/__init__.py"
+    # The citation is a file for other programs, which cannot look it up.
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_links_to_files_of_the_machine_are_left_out_of_the_bill_of_materials():
+    here, there = {"url": "file:///tmp/a.whl"}, {"url": "https://example.org"}
+    listed = {"components": [{"name": "a", "externalReferences": [here, there]}]}
+    assert without_places(listed) == {"components": [{"name": "a", "externalReferences": [there]}]}
+
+
+def package(name, *flaws, **more):
+    vulns = [{"id": flaw, "fix_versions": ["2.0"], "description": ""} for flaw in flaws]
+    return {"name": name, "version": "1.0", **({} if more else {"vulns": vulns}), **more}
+
+
+@pytest.mark.parametrize(
+    ("packages", "code", "said"),
+    [
+        ([package("a"), package("b")], 0, "NONE FOUND: 2 packages were looked up, none has a known"),
+        ([package("a", "PYSEC-1"), package("b")], 1, "a 1.0: PYSEC-1, fixed in 2.0\nFOUND: 1 known"),
+        ([package("a", "PYSEC-1"), package("b", skip_reason="unknown")], 1,
+         "NOT CHECKED: b (unknown)\nFOUND: 1 known weaknesses in 2 packages"),
+        ([package("a"), package("b", skip_reason="unknown")], 2,
+         "NOT CHECKED: b (unknown)\nNOT CHECKED: only 1 of 2 packages were looked up"),
+        ([package("a", skip_reason="not found")], 2, "gave no answer, so nothing is known about"),
+        ([], 2, "there are no packages"),
+        (None, 2, "(ConnectionError: no route). Try again with the network"),
+    ],
+)  # fmt: skip
+def test_the_audit_tells_none_found_from_found_and_from_not_checked(packages, code, said, capsys):
+    answer = "" if packages is None else json.dumps({"dependencies": packages, "fixes": []})
+    stand_in = (
+        f"import sys; print({answer!r}); print('ConnectionError: no route', file=sys.stderr); "
+        "sys.exit(1)"  # pip-audit's code is 1 for a weakness and for a failure alike
+    )
+    assert audit.main([sys.executable, "-c", stand_in]) == code
+    assert said in capsys.readouterr().out
+
+
+def test_an_audit_that_cannot_start_is_not_a_clean_one(capsys):
+    assert audit.main([sys.executable, "-m", "no_such_module"]) == 2
+    assert "NOT CHECKED" in capsys.readouterr().out
 
 
 def canonical(name):

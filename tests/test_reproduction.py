@@ -6,19 +6,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import answers, causes, choice, paper, speed, strategies
-from reproduction.gains import (
+from reproduction import answers, causes, cells, choice, paper, speed, strategies
+
+from tailbatch.analysis import Arm, Dataset, Learner
+from tailbatch.analysis.comparisons import PAPER_METRICS
+from tailbatch.analysis.gains import (
     Gain,
     gain,
     mean_rank,
+    mean_ranks,
     pairs,
     rank_correlation,
     sign,
     signed_rank_p,
     where_all_ran,
 )
+from tailbatch.analysis.naming import compare_rates
+from tailbatch.analysis.published import directions
 
-from tailbatch.report.tables import PAPER_METRICS
+RANDOM, ADAPTIVE, MINORITY = map(Arm, ("random", "adaptive", "minority"))
 
 
 @pytest.fixture(scope="module")
@@ -43,32 +49,36 @@ def runs():
         ("yeast", "dela", "adaptive", 1, 0.2),
         ("yeast", "dela", "minority", 1, 0.4),
     ]:
-        rows.append({"data": data, "learner": learner, "arm": arm, "fold": fold, "seed": 0})
+        keys = {"data": Dataset(data), "learner": Learner(learner), "arm": Arm(arm)}
+        rows.append({**keys, "fold": fold, "seed": 0})
         rows[-1] |= {"macro_f": value, "ranking_loss": 1 - value}
     return pd.DataFrame(rows)
 
 
 def test_a_pair_is_the_same_cell_fold_and_seed(runs):
-    both = pairs(runs, "adaptive", "random", "macro_f")
+    both = pairs(runs, ADAPTIVE, RANDOM, "macro_f")
     assert len(both) == 4
     assert (both["value"] - both["before"]).round(6).tolist() == [0.1, 0.1, -0.1, -0.1]
-    assert len(pairs(runs, "minority", "random", "macro_f")) == 1
+    assert len(pairs(runs, MINORITY, RANDOM, "macro_f")) == 1
 
 
 def test_a_gain_is_the_change_of_the_average_over_cells(runs):
-    found = gain(runs, "adaptive", "macro_f")
+    found = gain(runs, ADAPTIVE, "macro_f")
     assert found.percent == pytest.approx(100 * ((0.7 + 0.2) / (0.6 + 0.3) - 1))
     assert (found.better_cells, found.cells, found.pairs) == (1, 2, 4)
     assert not found.sure
-    assert gain(runs, "chain", "macro_f") is None
+    assert gain(runs, Arm("chain"), "macro_f") is None
 
 
 def test_where_less_is_better_a_fall_is_a_gain(runs):
-    scene = runs[runs["data"] == "scene"]
-    found = gain(scene, "adaptive", "ranking_loss")
+    scene = runs[runs["data"] == Dataset("scene")]
+    found = gain(scene, ADAPTIVE, "ranking_loss")
     assert found.percent == pytest.approx(25)
-    assert found.low < found.percent < found.high
-    assert not found.sure  # two folds
+    assert np.isnan([found.low, found.high]).all()  # two folds
+    assert not found.sure
+    third = scene[scene["fold"] == 1].assign(fold=2, ranking_loss=[0.35, 0.2])
+    more = gain(pd.concat([scene, third]), ADAPTIVE, "ranking_loss")
+    assert more.low < more.percent < more.high
     assert sign("validation_ranking_loss") == -1
     assert sign("tuned_macro_f") == 1
 
@@ -82,24 +92,30 @@ def test_a_gain_is_written_with_its_interval():
 
 
 def test_ranks_are_taken_where_all_arms_ran(runs):
-    assert mean_rank(runs, ["random", "adaptive"], "macro_f") == {"random": 1.5, "adaptive": 1.5}
-    assert mean_rank(runs, ["random", "adaptive", "minority"], "macro_f") == {
-        "random": 2.0,
-        "adaptive": 3.0,
-        "minority": 1.0,
-    }
-    assert mean_rank(runs, ["random", "chain"], "macro_f") == {}
+    assert mean_rank(runs, [RANDOM, ADAPTIVE], "macro_f") == {RANDOM: 1.5, ADAPTIVE: 1.5}
+    every = [RANDOM, ADAPTIVE, MINORITY]
+    assert mean_rank(runs, every, "macro_f") == {RANDOM: 2.0, ADAPTIVE: 3.0, MINORITY: 1.0}
+    assert mean_rank(runs, [RANDOM, Arm("chain")], "macro_f") == {}
+
+
+def test_ranks_of_several_metrics_are_averaged(runs):
+    known = runs.assign(validation_macro_f=runs["macro_f"], validation_one_error=runs["macro_f"])
+    ranks = mean_ranks(known, [RANDOM, ADAPTIVE, MINORITY], ["macro_f", "one_error"])
+    assert ranks["macro_f"].tolist() == [2, 3, 1]
+    assert ranks["one_error"].tolist() == [2, 1, 3]
+    assert ranks["mean"].tolist() == [2, 2, 2]
 
 
 def test_only_cells_and_folds_of_all_arms_are_shared(runs):
-    shared = where_all_ran(runs, ["random", "adaptive", "minority"])
-    assert set(shared["data"]) == {"yeast"}
+    shared = where_all_ran(runs, [RANDOM, ADAPTIVE, MINORITY])
+    assert set(shared["data"]) == {Dataset("yeast")}
     assert set(shared["fold"]) == {1}
-    assert sorted(shared["arm"]) == ["adaptive", "minority", "random"]
+    assert sorted(map(str, shared["arm"])) == ["adaptive", "minority", "random"]
 
 
 def test_too_little_to_test_or_correlate_is_not_a_number(runs):
-    assert np.isnan(signed_rank_p(runs[runs["data"] == "scene"], "adaptive", "macro_f", "random"))
+    scene = runs[runs["data"] == Dataset("scene")]
+    assert np.isnan(signed_rank_p(scene, ADAPTIVE, "macro_f", RANDOM))
     two = pd.Series([1.0, 2.0])
     assert np.isnan(rank_correlation(two, two))
     assert rank_correlation(pd.Series([1.0, 2, 3]), pd.Series([3.0, 2, 1])) == pytest.approx(-1)
@@ -108,7 +124,7 @@ def test_too_little_to_test_or_correlate_is_not_a_number(runs):
 def test_a_direction_is_confirmed_contradicted_or_not_run(runs):
     # The paper's DELA gains in Macro-F on both datasets.
     others = dict.fromkeys(set(PAPER_METRICS) - {"macro_f"}, np.nan)
-    cells = paper.directions(runs.assign(dataset=runs["data"], **others))
+    cells = directions(runs.assign(**others))
     assert len(cells) == 390
     dela = cells[(cells["model"] == "DELA") & (cells["metric"] == "macro_f")].set_index("dataset")
     assert dela.loc["scene", "verdict"] == "confirmed"
@@ -139,40 +155,28 @@ def test_the_committed_page_pictures_and_readme_follow_from_the_committed_record
 
 
 @pytest.mark.parametrize(
-    ("strategy", "pressure", "options", "name"),
+    ("arm", "name"),
     [
-        ("random", "", "{}", "random"),
-        ("adaptive", "16", "{}", "adaptive"),
-        ("minority", "imbalance", "{}", "minority"),
-        ("minority", "16", "{}", "minority 16"),
-        ("hard", "8", '{"max_lag": 1}', 'hard 8 {"max_lag": 1}'),
+        (RANDOM, "random"),
+        (Arm("adaptive", 16.0), "adaptive"),
+        (Arm("minority", "imbalance"), "minority"),
+        (Arm("minority", 16.0), "minority 16"),
+        (Arm("hard", 8.0, '{"max_lag": 1}'), 'hard 8 {"max_lag": 1}'),
     ],
 )
-def test_names_of_arms_do_not_depend_on_other_runs(strategy, pressure, options, name):
-    run = {
-        "strategy": strategy,
-        "selection_pressure": pressure,
-        "strategy_options": options,
-    }
-    assert reproduction.arm(run) == name
+def test_names_of_arms_do_not_depend_on_other_runs(arm, name):
+    assert arm.label() == name
 
 
 def test_learners_are_compared_by_the_rate_they_learn_at():
-    runs = pd.DataFrame(
-        [
-            ("mlp", "mlp {}, lr 0.001", 1e-3),
-            ("mpvae", "mpvae", 1e-4),
-            ("mpvae", "mpvae, lr 1e-05", 1e-5),
-        ],
-        columns=["model", "learner", "plan_lr"],
-    )
-    found = speed.by_rate(runs)
-    assert found["learner"].tolist() == ["mlp {}", "mpvae", "mpvae"]
-    assert found["rate"].tolist() == [
-        "1e-3",
-        "1e-3",
-        "1e-4",
-    ]  # MPVAE learns at ten times its plan's
+    learners = [Learner("mlp", rate=1e-3), Learner("mpvae"), Learner("mpvae", rate=1e-4)]
+    runs = pd.DataFrame({"model": ["mlp", "mpvae", "mpvae"], "plan_lr": [1e-3, 1e-3, 1e-4]})
+    runs = runs.assign(learner=learners, arm=[RANDOM] * 3)
+    rates = cells.rates_of(runs)
+    assert rates == ["1e-3", "1e-3", "1e-4"]
+    found = compare_rates(runs, rates)
+    assert found["learner"].tolist() == [Learner("mlp"), Learner("mpvae"), Learner("mpvae")]
+    assert [arm.rate for arm in found["arm"]] == rates
 
 
 def test_every_run_is_one_of_the_plan(evidence):
@@ -180,7 +184,7 @@ def test_every_run_is_one_of_the_plan(evidence):
 
 
 def test_sections_say_so_where_nothing_was_run(evidence):
-    few = evidence.runs[evidence.runs["arm"] == "random"]
+    few = evidence.runs[evidence.runs["arm"] == RANDOM]
     empty = replace(evidence, runs=few)
     assert "not known" in answers.in_words(empty)
     assert "not been run yet" in causes.script(empty)

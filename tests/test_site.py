@@ -14,6 +14,7 @@ ROOMS = (
     "errors",
     "estimator",
     "imbalance",
+    "losses",
     "metrics",
     "models",
     "results",

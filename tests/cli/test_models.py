@@ -160,12 +160,24 @@ def test_label_names_that_a_spreadsheet_would_run_are_disarmed(table, tmp_path):
     assert (tmp_path / "p.csv").read_text().startswith("'=HYPERLINK(1),tag_wide")
 
 
+def test_fit_takes_a_loss(table, tmp_path):
+    options = "--loss", "weighted_bce:power=1:max_weight=2"
+    run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *options)
+    loss = TailbatchClassifier.load(tmp_path).model_.loss
+    assert (loss.name, loss.options["power"], loss.options["max_weight"]) == ("weighted_bce", 1, 2)
+    assert loss.positive_weights.max() <= 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--model", "dele"], "unknown model 'dele'; did you mean 'dela'"),
         (["--strategy", "adptive"], "unknown strategy 'adptive'"),
         (["--pressure", "lots"], "selection_pressure must be a number"),
+        (["--loss", "focl"], "unknown loss 'focl'; did you mean 'focal'"),
+        (["--loss", "focal:gama=1"], "focal has no option 'gama'; did you mean 'gamma'"),
+        (["--loss", "focal:1"], "a setting of focal is OPTION=VALUE"),
+        (["--model", "mpvae", "--loss", "focal"], "mpvae takes no loss, 'focal' or other: it max"),
         (["--set", "latent=3"], "a nested setting begins with model__"),
         (["--set", "model__latnt=3"], "has no hyperparameter 'latnt'"),
         (["--set", "plan__patience=3"], "patience"),
@@ -230,6 +242,16 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
     assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
     with pytest.raises(TailbatchError, match=r"belongs to another training \(its lr is 0.01"):
         run(*arguments, "--resume", "--lr", "0.1")
+    unfinished = (folder / "training.safetensors").read_bytes()
+    for change, named in [
+        (["--pressure", "64"], r"saved with selection_pressure 1\.7\d+, this selector has 64:"),
+        (["--set", "strategy__power=2"], r"saved with power 0\.5, this selector has 2:"),
+        (["--strategy", "hard"], r"saved with strategy minority, this selector has hard:"),
+        (["--pressure", "auto"], r"was begun without --pressure auto, this command is with it:"),
+    ]:
+        with pytest.raises(TailbatchError, match=named):
+            run(*arguments, "--resume", *change)
+    assert (folder / "training.safetensors").read_bytes() == unfinished
     assert run(*arguments, "--resume").exit_code == 0
     run("predict", folder, table, "--out", tmp_path / "resumed.csv")
     run("predict", model, table, "--out", tmp_path / "whole.csv")

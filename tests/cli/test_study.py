@@ -1,13 +1,16 @@
 """The commands compare, study, demo and report as a user meets them."""
 
 import os
+import re
 import signal
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from faults.commands import start
 from study_samples import Here, tiny_file
 from tailbatch.cli import main, study
 from tailbatch.results import ResultStore, RunFailure
@@ -41,6 +44,11 @@ def quick(path, *more):
     )  # fmt: skip
 
 
+def names():
+    """Return what the store calls its studies."""
+    return [plan.name for plan in ResultStore("records").studies()]
+
+
 def test_compare_runs_reports_and_goes_on(command, tmp_path):
     path = tiny_file(tmp_path)
     code, out, err = command(*quick(path))
@@ -48,33 +56,155 @@ def test_compare_runs_reports_and_goes_on(command, tmp_path):
     assert "4 runs, 1 at a time" in err
     assert "minority" in out
     assert "random on" in out  # the sentence
-    assert "Report: records/compare.html" in out
-    assert (tmp_path / "records" / "compare.html").stat().st_size < 2_000_000
-    assert len(ResultStore("records").frame("compare")) == 4
+    (name,) = names()
+    assert re.fullmatch(r"compare-tiny-[0-9a-f]{8}", name)
+    assert f"Report: records/{name}.html" in out
+    assert (tmp_path / "records" / f"{name}.html").stat().st_size < 2_000_000
+    assert len(ResultStore("records").frame(name)) == 4
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "records" / "runs").iterdir()}
     assert command(*quick(path))[0] == 0
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "records" / "runs").iterdir()} == before
+    assert names() == [name], "the same command resumes under the same name"
 
 
-@pytest.mark.parametrize(("models", "rate"), [("mlp,c2ae", 1e-3), ("mlp,mpvae", 1e-4)])
-def test_without_a_learning_rate_compare_learns_as_the_models_do(command, tmp_path, models, rate):
+@pytest.fixture
+def pages(monkeypatch):
+    """Return the datasets of each page, in the order of writing; pictures would take longer."""
+    written = []
+
+    def write(records, out, *, study):
+        written.append((out.name, set(records.frame(study)["dataset"])))
+        return ()
+
+    monkeypatch.setattr("tailbatch.report.page.write_report", write)
+    return written
+
+
+@pytest.fixture
+def in_the_middle(monkeypatch):
+    """Return a function that lets something happen when the next study hands out its first run."""
+    real = Here.submit
+
+    def arrange(happens):
+        def submit(self, *job):
+            monkeypatch.setattr(Here, "submit", real)
+            happens()
+            return real(self, *job)
+
+        monkeypatch.setattr(Here, "submit", submit)
+
+    return arrange
+
+
+def test_a_comparison_begun_in_the_middle_of_another_leaves_it_whole(
+    command, in_the_middle, pages, tmp_path
+):
+    first, second = tiny_file(tmp_path, name="first"), tiny_file(tmp_path, name="second", n=100)
+    in_the_middle(lambda: command(*quick(second)))
+    code, out, err = command(*quick(first))
+    assert code == 0, err
+    begun, inserted = names()
+    assert f"Report: records/{begun}.html" in out
+    assert pages == [(f"{inserted}.html", {"second"}), (f"{begun}.html", {"first"})]
+    for name, file in ((begun, "first"), (inserted, "second")):
+        assert set(ResultStore("records").frame(name)["dataset"]) == {file}
+
+
+def test_two_comparisons_at_once_leave_two_plans_and_two_pages(tmp_path):
+    (tmp_path / "records").mkdir()
+    begun = []
+    for turn, file in enumerate(("first", "second")):
+        home = tmp_path / file
+        home.mkdir()
+        path = tiny_file(home, name=file, n=100 + 20 * turn)
+        arguments = [str(each) for each in quick(path, "--store", tmp_path / "records")]
+        begun.append(start([*arguments, "--workers", "1"], home))
+    for file, process in zip(("first", "second"), begun, strict=True):
+        ended = process.end()
+        assert ended.code == 0, ended.said
+        page = re.search(rf"Report: (\S+/compare-{file}-[0-9a-f]{{8}}\.html)", ended.said)[1]
+        assert f"Strategies compared on {file}.npz" in Path(page).read_text()
+    store = ResultStore(tmp_path / "records")
+    assert [set(store.frame(plan.name)["dataset"]) for plan in store.studies()] == [
+        {"first"}, {"second"},
+    ]  # fmt: skip
+
+
+def test_a_study_whose_name_is_taken_meanwhile_reports_its_own_runs(
+    command, in_the_middle, pages, tmp_path
+):
+    run = {}
+    for name, n in (("first", 120), ("second", 100)):
+        path = tiny_file(tmp_path, name=name, n=n)
+        run[name] = ("study", "run", f"{name}.toml", "--store", "records")
+        (tmp_path / f"{name}.toml").write_text(
+            f'name = "mine"\nn_folds = 2\nfolds = [0]\ndatasets = ["{path}"]\n'
+            "[plan]\nepochs = 2\nbatch_size = 16\n"
+        )
+    in_the_middle(lambda: command(*run["second"]))
+    assert command(*run["first"])[0] == 0
+    assert pages == [("mine.html", {"second"}), ("mine.html", {"first"})]
+
+
+def test_without_a_learning_rate_compare_learns_at_one_that_suits_all(command, tmp_path):
     code, _, err = command(
-        "compare", tiny_file(tmp_path), "--models", models, "--strategies", "random",
+        "compare", tiny_file(tmp_path), "--models", "mlp,mpvae", "--strategies", "random",
         "--folds", 2, "--epochs", 1, "--store", "records",
     )  # fmt: skip
     assert code == 0, err
-    assert set(ResultStore("records").frame()["plan_lr"]) == {rate}
+    assert set(ResultStore("records").frame()["plan_lr"]) == {1e-3}
+
+
+@pytest.mark.parametrize(("folds", "interval"), [(2, False), (3, True)])
+def test_an_interval_is_printed_from_three_folds_on(command, tmp_path, folds, interval):
+    code, out, err = command(*quick(tiny_file(tmp_path), "--folds", folds))
+    assert code == 0, err
+    assert ("interval over folds" in out) is interval
+    assert ("[" in out) is interval
+    assert ("(no interval)" in out) is not interval
+    assert "\\n" not in out  # means and intervals stand on two lines
+    (page,) = [path.read_text() for path in (tmp_path / "records").glob("compare-*.html")]
+    assert ('class="interval">0.' in page) is interval
 
 
 def test_compare_takes_settings_of_a_model(command, tmp_path):
     code, _, err = command(
-        "compare", tiny_file(tmp_path), "--models", "mlp:objective=weighted_bce:dropout=0,mlp",
+        "compare", tiny_file(tmp_path), "--models", "mlp:dropout=0,mlp",
+        "--losses", "bce,weighted_bce:power=1",
         "--strategies", "random", "--folds", 2, "--epochs", 1, "--store", "records",
     )  # fmt: skip
     assert code == 0, err
     frame = ResultStore("records").frame()
-    assert set(frame["hyperparameters"]) == {"{}", '{"dropout": 0, "objective": "weighted_bce"}'}
+    assert len(frame) == 8
+    assert set(frame["hyperparameters"]) == {"{}", '{"dropout": 0}'}
+    assert set(zip(frame["loss"], frame["loss_options"], strict=True)) == {
+        ("", "{}"),
+        ("weighted_bce", '{"power": 1}'),
+    }
     assert set(frame["plan_lr"]) == {1e-3}
+
+
+def test_compare_shows_models_without_batches_below_the_strategies(command, tmp_path):
+    models = "logistic,mlp,balanced_logistic:C=1,forest:n_estimators=10,boosting:max_iter=5"
+    code, out, err = command(*quick(tiny_file(tmp_path), "--models", models))
+    assert code == 0, err
+    assert "12 runs, 1 at a time" in err
+    rows = [line.split() for line in out.splitlines() if " 0." in line]
+    names = [row[0] for row in rows if row[0][0].isalpha()][:6]
+    assert names[:2] == ["random", "minority"]
+    assert set(names[2:]) == {"logistic", "balanced_logistic", "forest", "boosting"}
+    assert "below: models without batches" in " ".join(out.split())
+    assert "none beats" not in out
+    frame = ResultStore("records").frame()
+    assert set(frame.loc[frame["model"] != "mlp", "strategy"]) == {"none"}
+
+
+def test_models_without_batches_alone_make_a_report(command, tmp_path):
+    code, out, err = command(*quick(tiny_file(tmp_path), "--models", "logistic"))
+    assert code == 0, err
+    assert "logistic" in out
+    (page,) = (tmp_path / "records").glob("compare-*.html")
+    assert "no strategies to compare" in page.read_text()
 
 
 def test_report_exports_the_runs(command, tmp_path):
@@ -90,10 +220,10 @@ def test_an_exported_file_makes_the_report_anywhere(command, tmp_path):
     code, out, _ = command("study", "export", "records", "--out", "four.jsonl.gz")
     assert code == 0
     assert out == "4 runs, 0.0 MB: four.jsonl.gz\n"
-    code, _, _ = command("report", "four.jsonl.gz", "--study", "compare", "--csv", "runs.csv")
+    code, _, _ = command("report", "four.jsonl.gz", "--study", *names(), "--csv", "runs.csv")
     assert code == 0
     ours, theirs = (
-        (tmp_path / name).read_text() for name in ("records/compare.html", "report.html")
+        (tmp_path / name).read_text() for name in (f"records/{names()[0]}.html", "report.html")
     )
     assert ours.count("<table") == theirs.count("<table") > 3
     assert len(pd.read_csv("runs.csv")) == 4
@@ -134,7 +264,8 @@ def test_status_says_how_far_a_study_is(command, tmp_path):
     assert command(*quick(tiny_file(tmp_path)))[0] == 0
     assert "4 of 4" in command("study", "status", "records")[1]
     store = ResultStore("records")
-    runs = [record.spec for record in store.records("compare")]
+    (name,) = names()
+    runs = [record.spec for record in store.records(name)]
     for spec in runs[:2]:
         (tmp_path / "records" / "runs" / f"{spec.digest}.json").unlink()
     store.note_epoch(runs[0], 3)
@@ -142,7 +273,7 @@ def test_status_says_how_far_a_study_is(command, tmp_path):
     code, out, _ = command("study", "status", "records")
     assert code == 0
     row = next(line.split() for line in out.splitlines() if "compare" in line)
-    assert row[:6] == ["compare", "2", "of", "4", "1", "1"]
+    assert row[:6] == [name, "2", "of", "4", "1", "1"]
     assert row[6] == "about"
     assert f"fold {runs[0].fold}, seed 0: 3 of 4 epochs done" in out
 
@@ -165,23 +296,24 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
     monkeypatch.setattr("tailbatch.study.run_study", stop)
     code, _, err = command(*quick(tiny_file(tmp_path)))
     assert code == 130
-    assert "the same command goes on" in err
+    assert "Run the same command again to resume" in " ".join(err.split())
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("study", "run", "tabel-2"), "did you mean table-2?"),
+        (("study", "run", "tabel-2"), "did you mean 'table-2'?"),
         (("study", "run", "nothing.toml"), "nothing.toml cannot be read"),
-        (("compare", "sceen"), "did you mean scene?"),
-        (("compare", "debtags", "--models", "dlea"), "did you mean dela?"),
-        (("compare", "debtags", "--models", "mlp:objectiv=bce"), "did you mean 'objective'?"),
-        (
-            ("compare", "debtags", "--models", "mlp:weighted_bce"),
-            "a setting of a model is NAME=VALUE",
-        ),
-        (("compare", "debtags", "--strategies", "randm"), "did you mean random?"),
+        (("compare", "sceen"), "did you mean 'scene'?"),
+        (("compare", "debtags", "--models", "dlea"), "did you mean 'dela'?"),
+        (("compare", "debtags", "--models", "mlp:hiden=8"), "did you mean 'hidden'?"),
+        (("compare", "debtags", "--models", "mlp:objective=bce"), "loss='weighted_bce'"),
+        (("compare", "debtags", "--models", "mlp:bce"), "a setting of mlp is OPTION=VALUE"),
+        (("compare", "debtags", "--losses", "wieghted_bce"), "did you mean 'weighted_bce'?"),
+        (("compare", "debtags", "--losses", "focal:gama=1"), "did you mean 'gamma'?"),
+        (("compare", "debtags", "--models", "c2ae", "--losses", "focal"), "c2ae takes no loss"),
+        (("compare", "debtags", "--strategies", "randm"), "did you mean 'random'?"),
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),

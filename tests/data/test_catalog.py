@@ -1,11 +1,14 @@
 import gzip
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from served_file import BROKEN, CONTENT, served_catalog, serving
+from tailbatch import files
 from tailbatch.data import catalog
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.errors import DataError, DownloadError
@@ -69,6 +72,16 @@ def test_many_at_once_do_not_disturb_each_other(download, tmp_path):
     assert set(paths) == {tmp_path / "yeast" / "yeast.arff"}
     assert paths[0].read_bytes() == CONTENT
     assert left_behind(tmp_path) == ["yeast.arff"]
+
+
+def test_what_a_download_killed_at_its_last_step_left_is_removed(download, tmp_path):
+    path = download("good")
+    left = path.parent / f".tailbatch-{files._this_machine()}-{'a' * 32}"
+    left.mkdir()
+    (left / files._LOCK).touch()
+    assert download("good") == path
+    assert left_behind(tmp_path) == ["yeast.arff"]
+    assert not left.exists()
 
 
 def test_a_server_without_ranges_sends_everything_again(download):
@@ -222,9 +235,9 @@ def test_labels_from_the_wrong_end_of_llog_f_are_caught():
 
 
 def test_unknown_names_suggest_the_nearest():
-    with pytest.raises(DataError, match="did you mean tmc2007 or tmc2007-500"):
+    with pytest.raises(DataError, match="did you mean 'tmc2007"):
         catalog.known("tmc-2007")
-    with pytest.raises(DataError, match="named zzz; `tailbatch datasets list`"):
+    with pytest.raises(DataError, match=r"unknown dataset 'zzz'\. Known: debtags, "):
         catalog.known("zzz")
 
 
@@ -247,3 +260,24 @@ def test_the_benchmark_files_have_the_known_bytes(benchmark_data):
     files = [path for path in benchmark_data.rglob("*.arff.gz") if catalog.known_name(path)]
     assert len(files) == 17
     assert all(catalog.file_matches(path) for path in files)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, "/home/ada/.cache/tailbatch"),
+        ("linux", {"XDG_CACHE_HOME": "/fast"}, "/fast/tailbatch"),
+        ("linux", {"XDG_CACHE_HOME": "fast"}, "/home/ada/.cache/tailbatch"),
+        ("darwin", {"XDG_CACHE_HOME": "/fast"}, "/home/ada/Library/Caches/tailbatch"),
+        ("win32", {}, "/home/ada/AppData/Local/tailbatch"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/tailbatch"),
+        ("win32", {"LOCALAPPDATA": "/local", "TAILBATCH_CACHE": "/mine"}, "/mine"),
+    ],
+)
+def test_downloads_go_where_the_system_keeps_caches(platform, variables, expected, monkeypatch):
+    for name in ("TAILBATCH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/ada", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(catalog, "sys", SimpleNamespace(platform=platform))
+    assert catalog.cache_folder() == Path(expected)

@@ -82,9 +82,9 @@ def test_a_dataset_may_have_labels_only():
     [
         ({"X": X[:2]}, "X and Y must have the same number of rows, got 2 and 3"),
         ({"X": X[0]}, r"X must have two dimensions \(samples, features\), got shape \(2,\)"),
-        ({"Y": Y[0]}, r"Y must have two dimensions \(samples, labels\), got shape \(2,\)"),
+        ({"Y": Y[0]}, r"with at least one row and one column, got shape \(2,\)"),
         ({"X": X[:0], "Y": Y[:0]}, "the dataset is empty: X has no rows"),
-        ({"Y": Y[:, :0]}, "Y has no columns: a multi-label dataset needs at least one label"),
+        ({"Y": Y[:, :0]}, r"with at least one row and one column, got shape \(3, 0\)"),
         ({"Y": Y * 2}, "labels must be 0 or 1, got 2 in row 0, label column 0"),
         ({"Y": Y - 1}, "labels must be 0 or 1, got -1 in row 0, label column 1"),
         ({"Y": csr_array(Y * 3.0)}, "labels must be 0 or 1, got 3.0 in row 0, label column 0"),

@@ -9,7 +9,8 @@ from iterstrat.ml_stratifiers import MultilabelStratifiedKFold
 from scipy import sparse
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.folds import Fold, MinMaxScaling, split, stratified_folds, stratified_split
+from tailbatch.data.folds import Fold, split, stratified_folds, stratified_split
+from tailbatch.data.scaling import MinMaxScaling
 from tailbatch.errors import DataError
 
 labels = st.tuples(st.integers(10, 40), st.integers(1, 8)).flatmap(
@@ -175,7 +176,7 @@ def test_a_fold_of_one_row_is_an_error():
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0), (4,)])
 def test_labels_need_rows_and_columns(shape):
-    with pytest.raises(DataError, match="Y must have rows and label columns"):
+    with pytest.raises(DataError, match="at least one row and one column"):
         stratified_folds(np.ones(shape, dtype=bool), n_folds=2, seed=0)
 
 

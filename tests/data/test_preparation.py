@@ -40,7 +40,9 @@ def test_an_unknown_dataset_keeps_its_features():
 
 
 def test_unknown_preparations_are_refused():
-    with pytest.raises(DataError, match="no preparation 'papre'; there are: full, paper, as-pub"):
+    with pytest.raises(
+        DataError, match="unknown preparation 'papre'; did you mean 'paper'\\? Known: full, paper"
+    ):
         prepare(lopsided(), "papre")
     with pytest.raises(DataError, match="yeast has no preparation as-published, only yahoo-arts"):
         prepare(lopsided("yeast"), "as-published")

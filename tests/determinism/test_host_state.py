@@ -67,7 +67,9 @@ def test_selecting(strategy, data):
     selector = make_selector(strategy, data.Y, X=data.X, batch_size=16, epochs=3, warm_up_epochs=1)
     for _ in range(3):
         for index in selector:
-            selector.observe(np.linspace(0, 1, 4 * len(index)).reshape(-1, 4))
+            losses = np.linspace(0, 1, 4 * len(index)).reshape(-1, 4)
+            selector.mean(losses)
+            selector.observe(losses)
     selector.diagnostics()
     selector.load_state_dict(selector.state_dict())
 

@@ -1,12 +1,14 @@
-"""The commands fit, compare and datasets get, in processes that can be killed and disturbed."""
+"""The commands that write, in processes that can be killed and disturbed."""
 
 import math
 import os
 import re
 import signal
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +18,41 @@ import tailbatch.report.page
 import tailbatch.study
 from faults.writes import Writes
 from forked import context
+from patience import HUNG, until
 from served_file import CONTENT, served_catalog
-from study_samples import Here, contents, tiny_file
+from study_samples import Here, contents, run_here, tiny_file, tiny_study
 from tailbatch.cli import app
 from tailbatch.data import catalog
 from tailbatch.files import replacing
 from tailbatch.results import ResultStore
+from tailbatch.results.archive import write_archive
 from tailbatch.training.checkpoints import load_checkpoint
 
 
-def _page_alone(store, out, *, study):
+def _page_alone(records, out, *, study):
     """Stand in for the report, whose pictures take longer than all runs together."""
     with replacing(out) as temporary:
-        temporary.write_text(f"{len(ResultStore(store).frame(study))} runs")
+        temporary.write_text(f"{len(records.frame(study))} runs")
+    return ()
+
+
+def _keep_short(arguments):
+    """Draw one figure in a report, and none where it is not the report that is looked at."""
+    real = tailbatch.report.page.write_files
+    if arguments[0] == "report":
+        tailbatch.report.page.write_files = lambda sections, folder: real(
+            _drawn_once(sections), folder
+        )
+    else:
+        tailbatch.report.page.write_report = _page_alone
+
+
+def _drawn_once(sections):
+    """Return the sections with the first of all their figures only."""
+    left = 1
+    for section in sections:
+        yield replace(section, figures=dict(list(section.figures.items())[:left]))
+        left = max(left - len(section.figures), 0)
 
 
 def _child(arguments, environment, url, writes, log):
@@ -43,8 +67,9 @@ def _child(arguments, environment, url, writes, log):
         served = served_catalog(url)
         catalog.catalog = lambda: served
     if writes is not None:
-        tailbatch.study.WorkerPool = lambda _: Here()  # all writes in this process
-        tailbatch.report.page.write_report = _page_alone
+        if writes.here:
+            tailbatch.study.WorkerPool = lambda _: Here()  # all writes in this process
+            _keep_short(arguments)
         writes.install()
     sys.argv = ["tailbatch", *arguments]
     try:
@@ -52,6 +77,29 @@ def _child(arguments, environment, url, writes, log):
     finally:
         if writes is not None:
             Path(f"{log}.count").write_text(str(writes.count))
+
+
+class Stop:
+    """Terminates a study in the middle: one of its two runs has begun, and one is not done."""
+
+    here = False
+    count = 0
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def install(self):
+        real = tailbatch.study.run_study
+
+        def run(*arguments, listen, **named):
+            def stop(progress):
+                listen(progress)
+                until(lambda: [*self.folder.glob("*/*.epoch"), *self.folder.glob("runs/*.json")])
+                os.kill(os.getpid(), signal.SIGTERM)
+
+            return real(*arguments, listen=stop, **named)
+
+        tailbatch.study.run_study = run
 
 
 @dataclass
@@ -82,12 +130,12 @@ class start:
         except ProcessLookupError:
             self.process.kill()  # it has no group of its own yet
 
-    def end(self, timeout=120):
+    def end(self):
         """Wait for its end."""
-        self.process.join(timeout)
+        self.process.join(HUNG)
         if self.process.is_alive():
             self.kill()
-            raise AssertionError(f"it does not end: {self._log.read_text()}")
+            raise AssertionError(f"it has not ended in {HUNG} s; it said: {self._log.read_text()}")
         count = Path(f"{self._log}.count")
         return Ended(
             self.process.exitcode,
@@ -99,7 +147,7 @@ class start:
 class Fit:
     """``tailbatch fit`` into the folder ``model``."""
 
-    name = "fit"
+    name, ways = "fit", 6
 
     def __init__(self, home, address):
         self.home, self.folder = home, home / "model"
@@ -115,7 +163,7 @@ class Fit:
             arguments.append("--overwrite")
         return start(arguments, self.home, writes=writes)
 
-    def check(self):
+    def check(self, expected=None):
         """Refuse anything half written."""
         for path in self.folder.glob("[!.]*.safetensors"):
             load_checkpoint(path)
@@ -130,7 +178,7 @@ class Fit:
 class Compare:
     """``tailbatch compare`` into the folder ``store``."""
 
-    name = "compare"
+    name, ways = "compare", 6
 
     def __init__(self, home, address):
         self.home, self.folder = home, home / "store"
@@ -143,7 +191,7 @@ class Compare:
                      "--batch-size", "16", "--lr", "0.01"]  # fmt: skip
         return start(arguments, self.home, writes=writes)
 
-    def check(self):
+    def check(self, expected=None):
         """Refuse a store with a damaged file, or with arrays that cannot be read."""
         store = ResultStore(self.folder)
         for record in store.records():
@@ -158,7 +206,7 @@ class Compare:
         others = [
             path
             for path in self.folder.rglob("*")
-            if (path.parent != runs or path.name[0] == ".") and "compare-files" not in path.parts
+            if (path.parent != runs or path.name[0] == ".") and "-files" not in str(path)
         ]
         names = sorted(str(path.relative_to(self.folder)) for path in others)
         # A dataset's facts are kept under the place of its file.
@@ -168,7 +216,7 @@ class Compare:
 class Get:
     """``tailbatch datasets get`` into the folder ``cache``."""
 
-    name = "datasets get"
+    name, ways = "datasets get", 6
 
     def __init__(self, home, address):
         self.home, self.folder, self.address = home, home / "cache", address
@@ -180,7 +228,7 @@ class Get:
         arguments = ["datasets", "get", "yeast"]
         return start(arguments, self.home, environment=environment, url=url, writes=writes)
 
-    def check(self):
+    def check(self, expected=None):
         """Refuse a file under the dataset's name that is not the whole one."""
         path = self.folder / "yeast" / "yeast.arff"
         assert not path.exists() or path.read_bytes() == CONTENT
@@ -191,7 +239,119 @@ class Get:
         return names, (self.folder / "yeast" / "yeast.arff").read_bytes()
 
 
+class StudyRun(Compare):
+    """``tailbatch study run`` into the folder ``store``."""
+
+    name, ways = "study run", 2
+
+    def start(self, writes=None):
+        study = self.home / "mine.toml"
+        study.write_text(
+            f'name = "mine"\nn_folds = 2\nfolds = [0]\nstrategies = ["random"]\n'
+            f'datasets = ["{self.data}"]\n[plan]\nepochs = 2\nbatch_size = 16\n'
+        )
+        arguments = ["study", "run", str(study), "--store", str(self.folder), "--workers", "1"]
+        return start(arguments, self.home, writes=writes)
+
+
+class Import(Compare):
+    """``tailbatch study import`` into the folder ``store``."""
+
+    name, ways = "study import", 2
+
+    def start(self, writes=None):
+        arguments = ["study", "import", str(filled()[1]), "--store", str(self.folder)]
+        return start(arguments, self.home, writes=writes)
+
+
+class _Files:
+    """A command that writes files into the folder ``out``, where there are older ones."""
+
+    olds = ()
+    ways = 2
+
+    def __init__(self, home, address):
+        self.home, self.folder = home, home / "out"
+        self.folder.mkdir(parents=True)
+        for name in self.olds:
+            (self.folder / name).write_text("old")
+
+    def start(self, writes=None):
+        return start(self.arguments(), self.home, writes=writes)
+
+    def check(self, expected):
+        """Refuse a file that is neither the old nor the new one."""
+        for name, content in self.result().items():
+            assert content in (b"old", expected[name]), f"{name} holds half: {content[-200:]!r}"
+
+    def result(self):
+        """Return all files by name, without what a stopped writer keeps hidden."""
+        paths = [path for path in self.folder.rglob("*") if path.is_file()]
+        names = {str(path.relative_to(self.folder)): path for path in paths}
+        return {name: path.read_bytes() for name, path in names.items() if name[0] != "."}
+
+
+class Predict(_Files):
+    """``tailbatch predict`` over an older file."""
+
+    name, olds = "predict", ("predictions.csv",)
+
+    def arguments(self):
+        model, data = fitted()
+        return ["predict", str(model), str(data), "--out", str(self.folder / "predictions.csv")]
+
+
+class Export(_Files):
+    """``tailbatch study export`` over an older file."""
+
+    name, olds = "study export", ("records.jsonl.gz",)
+
+    def arguments(self):
+        return ["study", "export", str(filled()[0]), "--out", str(self.folder / "records.jsonl.gz")]
+
+
+class Report(_Files):
+    """``tailbatch report`` over an older page and older tables."""
+
+    name, olds, ways = "report", ("report.html", "runs.csv", "runs.parquet"), 1
+
+    def arguments(self):
+        page, csv, parquet = (str(self.folder / name) for name in self.olds)
+        return ["report", str(filled()[0]), "--out", page, "--csv", csv, "--parquet", parquet]
+
+
 COMMANDS = {"fit": Fit, "compare": Compare, "get": Get}
+"""Those that can go on where they stopped."""
+
+WRITERS = {
+    **COMMANDS,
+    "predict": Predict,
+    "run": StudyRun,
+    "export": Export,
+    "import": Import,
+    "report": Report,
+}
+
+
+@cache
+def filled():
+    """Return a store with two runs, and all its records in one file."""
+    home = Path(tempfile.mkdtemp())
+    store = ResultStore(home / "store")
+    run_here(tiny_study(tiny_file(home), epochs=2, folds=[0]), store)
+    write_archive(store, home / "records.jsonl.gz")
+    return store.path, home / "records.jsonl.gz"
+
+
+@cache
+def fitted():
+    """Return a folder with a trained model, and the file it was trained on."""
+    home = Path(tempfile.mkdtemp())
+    data = tiny_file(home)
+    arguments = ["fit", str(data), "--out", str(home / "model"), "--epochs", "1"]
+    ended = start(arguments, home).end()
+    assert ended.code == 0, ended.said
+    return home / "model", data
 
 
 def _plain(value):
@@ -208,7 +368,7 @@ def _plain(value):
 def undisturbed(command, home, address):
     """Run a command to its end, twice; return its result, its seconds, and how often it writes."""
     for attempt in ("first", "second"):  # the first also starts the process that others fork from
-        whole = COMMANDS[command](home / attempt, address)
+        whole = WRITERS[command](home / attempt, address)
         began = time.monotonic()
         ended = whole.start(Writes(whole.folder)).end()
         assert ended.code == 0, ended.said

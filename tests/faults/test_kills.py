@@ -20,30 +20,33 @@ def survived(command, kills, whole, server, home, *, workers):
     expected, seconds, writes = whole(command)
     rng = np.random.default_rng(kills)
     steps = np.resize(rng.permutation(writes) + 1, kills - kills // 2).tolist()
-    lengths = [seconds, real_seconds(command, home, server) if workers else seconds]
-    done = tries = 0
-    while done < kills and tries < 3 * kills:  # it may end before its kill comes
-        one = COMMANDS[command](home / str(tries), server.address)
-        tries += 1
+    lengths = {False: seconds, True: seconds}
+    done = 0
+    for number in range(50 * kills):  # it may end before its kill comes
+        one = COMMANDS[command](home / str(number), server.address)
+        as_a_user = workers and not steps and number % 2 == 0
+        began = time.monotonic()
         if steps:
             process = one.start(Writes(one.folder, at=steps.pop()))
         else:
-            process = one.start(None if workers and tries % 2 else Writes(one.folder))
-            process.process.join(rng.uniform(0, lengths[tries % 2]))
+            process = one.start(None if as_a_user else Writes(one.folder))
+            process.process.join(rng.uniform(0, lengths[as_a_user]))
             process.kill()
-        done += process.end().code == -signal.SIGKILL
+        ended = process.end()
+        if ended.code == -signal.SIGKILL:
+            done += 1
+            # Where kills come early, later ones are tried; where they come late, earlier ones.
+            lengths[as_a_user] *= 1.05
+        else:
+            assert ended.code == 0, ended.said
+            lengths[as_a_user] = time.monotonic() - began
         one.check()
         ended = one.start(Writes(one.folder)).end()
         assert ended.code == 0, ended.said
         assert one.result() == expected
+        if done == kills:
+            break
     return done
-
-
-def real_seconds(command, home, server):
-    began = time.monotonic()
-    ended = COMMANDS[command](home / "real", server.address).start().end()
-    assert ended.code == 0, ended.said
-    return time.monotonic() - began
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,12 +1,11 @@
 """Stops that are no crash: SIGTERM, and a worker without memory."""
 
 import signal
-import time
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from faults.commands import COMMANDS
+from faults.commands import COMMANDS, Stop
 from faults.writes import Writes
 from forked import context, limit_memory
 from study_samples import contents, run_here, tiny_file, tiny_study
@@ -28,13 +27,7 @@ def test_sigterm_loses_nothing(command, at, code, whole, server, tmp_path):
 
 def test_sigterm_stops_a_comparison_with_its_workers(whole, server, tmp_path):
     compare = COMMANDS["compare"](tmp_path / "home", server.address)
-    process = compare.start()
-    deadline = time.monotonic() + 120
-    while not list(compare.folder.glob("checkpoints/*.epoch")):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    process.process.terminate()
-    ended = process.end()
+    ended = compare.start(Stop(compare.folder)).end()
     assert ended.code == 130, ended.said
     compare.check()
     assert compare.start(Writes(compare.folder)).end().code == 0

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from faults.commands import COMMANDS
+from faults.commands import COMMANDS, WRITERS
 from faults.writes import FAULTS, Writes
 
 
@@ -14,7 +14,7 @@ def tried(command, cases, whole, server, home):
     expected, _, _ = whole(command)
     done = 0
     for at, fault, lasting in cases:
-        one = COMMANDS[command](home / f"{at}-{fault}-{lasting}", server.address)
+        one = WRITERS[command](home / f"{at}-{fault}-{lasting}", server.address)
         ended = one.start(Writes(one.folder, at, fault, lasting=lasting)).end()
         case = f"{command}: {fault} at write {at}{' and after' if lasting else ''}: {ended.said}"
         assert ended.code in (0, 1, 2), case
@@ -24,7 +24,7 @@ def tried(command, cases, whole, server, home):
             assert (os.strerror(FAULTS[fault]) if fault in FAULTS else "Error: ") in ended.said, (
                 case
             )
-        one.check()
+        one.check(expected)
         ended = one.start(Writes(one.folder)).end()
         assert ended.code == 0, f"{case}\n{ended.said}"
         assert one.result() == expected, case
@@ -32,34 +32,30 @@ def tried(command, cases, whole, server, home):
     return done
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+WAYS = [(fault, lasting) for lasting in (True, False) for fault in FAULTS]
+
+
+@pytest.mark.parametrize("command", WRITERS)
 def test_some_writes(command, whole, server, tmp_path):
     _, _, writes = whole(command)
-    step = -(-writes // 6)
-    cases = [
-        (at, fault, lasting)
-        for (fault, lasting), at in zip(
-            [(name, lasting) for lasting in (True, False) for name in FAULTS],
-            range(2, writes + 1, step),
-            strict=False,
-        )
-    ]
+    ways = WAYS[: WRITERS[command].ways]
+    places = range(2, writes + 1, -(-writes // len(ways)))
+    cases = [(at, *way) for at, way in zip(places, ways, strict=False)]
     assert tried(command, cases, whole, server, tmp_path) == len(cases)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WRITERS)
 def test_every_write(command, whole, server, tmp_path, capsys):
+    """A report takes seconds each time, so each of its writes is disturbed in one way, all in turn."""
     _, _, writes = whole(command)
+    each = 1 if WRITERS[command].ways == 1 else len(WAYS)
     cases = [
-        (at, fault, lasting)
-        for at in range(1, writes + 1)
-        for fault in FAULTS
-        for lasting in (True, False)
+        (at, *WAYS[(at + turn) % len(WAYS)]) for at in range(1, writes + 1) for turn in range(each)
     ]
     done = tried(command, cases, whole, server, tmp_path)
     with capsys.disabled():
-        name = COMMANDS[command].name
+        name = WRITERS[command].name
         print(f"\n{name}: {done} of {len(cases)} faults made good, at {writes} writes")  # noqa: T201
     assert done == len(cases)
 
@@ -72,13 +68,13 @@ def test_a_folder_that_vanishes(command, whole, server, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WRITERS)
 def test_a_folder_that_vanishes_at_any_write(command, whole, server, tmp_path, capsys):
     _, _, writes = whole(command)
     cases = [(at, "GONE", False) for at in range(1, writes + 1)]
     done = tried(command, cases, whole, server, tmp_path)
     with capsys.disabled():
-        print(f"\n{COMMANDS[command].name}: {done} of {writes} vanished folders made good")  # noqa: T201
+        print(f"\n{WRITERS[command].name}: {done} of {writes} vanished folders made good")  # noqa: T201
     assert done == writes
 
 

@@ -26,6 +26,8 @@ class Writes:
         Whether all later operations fail, too, as on a full disk.
     """
 
+    here = True  # a study's runs are done in the process that is watched
+
     def __init__(self, folder, at=0, fault="KILL", *, lasting=False):
         self.folder = os.path.realpath(folder)
         self.at, self.fault, self.lasting = at, fault, lasting
@@ -42,10 +44,14 @@ class Writes:
         os.mkdir = partial(self._mkdir, os.mkdir)
         os.replace = partial(self._replace, os.replace)
         os.unlink = os.remove = partial(self._unlink, os.unlink)
+        import pandas
+
         from tailbatch.training import checkpoints
 
-        # It writes from outside Python.
+        # These write from outside Python.
         checkpoints.save_file = partial(self._save_file, checkpoints.save_file)
+        to_parquet = partial(self._to_parquet, pandas.DataFrame.to_parquet)
+        pandas.DataFrame.to_parquet = lambda *table_and_path: to_parquet(*table_and_path)
 
     def has(self, path):
         path = os.path.realpath(os.fspath(path))
@@ -64,7 +70,8 @@ class Writes:
             os.kill(os.getpid(), signal.Signals[f"SIG{self.fault}"])
             return
         number = FAULTS[self.fault]
-        raise OSError(number, os.strerror(number), os.fspath(path))
+        # The system says of no write and no flush which file it was.
+        raise OSError(number, os.strerror(number), *([os.fspath(path)] if path else []))
 
     def _open(self, real, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None,
               closefd=True, opener=None):  # fmt: skip
@@ -84,7 +91,7 @@ class Writes:
     def _fsync(self, real, descriptor):
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if self.has(path):
-            self.step(path)
+            self.step(None)
         real(descriptor)
 
     def _mkdir(self, real, path, *rest, **named):
@@ -111,6 +118,11 @@ class Writes:
         self.step(path, half)
         real(tensors, path, **named)
 
+    def _to_parquet(self, real, table, path):
+        if self.has(path):
+            self.step(None, lambda: path.write_bytes(b"PAR1 and no more"))
+        real(table, path)
+
 
 class _RawFile(io.FileIO):
     def __init__(self, writes, file, mode):
@@ -119,5 +131,5 @@ class _RawFile(io.FileIO):
 
     def write(self, data):
         data = bytes(data)
-        self._writes.step(self.name, lambda: super(_RawFile, self).write(data[: len(data) // 2]))
+        self._writes.step(None, lambda: super(_RawFile, self).write(data[: len(data) // 2]))
         return super().write(data)

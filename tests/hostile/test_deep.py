@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from tailbatch.errors import TailbatchError
-from tailbatch.report.archive import Archive
 from tailbatch.results import ResultStore, RunRecord
+from tailbatch.results.archive import Archive
 from tailbatch.study import Study
 from tailbatch.training.checkpoints import load_checkpoint
 

@@ -12,8 +12,8 @@ import torch
 from tailbatch.data import load_dataset, read_arff
 from tailbatch.errors import SelectionError, TailbatchError
 from tailbatch.estimator import TailbatchClassifier
-from tailbatch.report.archive import Archive
 from tailbatch.results import ResultStore, RunRecord, RunSpec
+from tailbatch.results.archive import Archive
 from tailbatch.selection import HardSelector
 from tailbatch.study import Study
 from tailbatch.training.checkpoints import load_checkpoint

@@ -2,23 +2,27 @@
 
 import os
 import signal
+from datetime import timedelta
 
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from integrations.ranks import kill_this_process
 from integrations.streams import losses, selector
 from tailbatch.data import load_dataset, split, stratified_split
-from tailbatch.errors import SelectionError
+from tailbatch.errors import SelectionError, TailbatchError
 from tailbatch.integrations.distributed import DistributedSelector
+from tailbatch.losses import Equalized
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
 from tailbatch.training import Callback, LabeledRows, Trainer, weights_digest
+from tailbatch.training.ranks import telling_ranks
 
-STRATEGIES = ["random", "balanced", "hard", "adaptive", "chain", "minority"]
+STRATEGIES = ["random", "balanced", "hard", "adaptive", "chain", "minority", "importance"]
 ODD = {"batch_size": 89}  # the last batch holds one sample, less than there are ranks
 
 
@@ -38,6 +42,7 @@ def slices(strategy, gather_every=1, **options):
     for _ in range(3):
         for index in chosen:
             drawn.append((index.tolist(), chosen.loss_scale(index)))
+            chosen.mean(losses(index), index)
             if gather_every == 1:
                 tell(chosen, strategy, index)
             else:
@@ -53,10 +58,10 @@ def all_streams(rank):
     }
 
 
-def refused(function):
+def refused(function, kind=SelectionError):
     try:
         function()
-    except SelectionError as error:
+    except kind as error:
         return str(error)
     return "no error"
 
@@ -157,3 +162,95 @@ def fit(rank, checkpoint=None, stop_at=None):
     )
     training = trainer.fit(model, parts, chosen)
     return training.batch_objectives.tolist(), training.best_epoch, weights_digest(model)
+
+
+# ---- ranks that refuse, die or hang --------------------------------------------------------------
+
+
+def wait_no_longer_than(seconds):
+    os.environ["TAILBATCH_RANK_TIMEOUT"] = str(seconds)
+
+
+def observe_too_few(rank):
+    """Rank 1 hands over losses of the wrong shape; then, all do it right in the same group."""
+    chosen = DistributedSelector(selector())
+    index = next(iter(chosen))
+    message = refused(lambda: chosen.observe(losses(index)[: -rank or None]), TailbatchError)
+    again = DistributedSelector(selector())
+    index = next(iter(again))
+    again.observe(losses(index))
+    return message, again.selector.state_dict()["pending"].size
+
+
+def refuse_before_the_first_batch(rank):
+    with telling_ranks():
+        if rank == 0:
+            raise SelectionError("this rank has no data")
+        next(iter(DistributedSelector(selector())))
+
+
+def hang(rank):
+    if rank == 0:
+        wait_no_longer_than(3)
+        chosen = DistributedSelector(selector())
+        index = next(iter(chosen))
+        chosen.observe(losses(index))
+    else:
+        next(iter(DistributedSelector(selector())))
+        # Alive, and never at the next exchange, until rank 0 has given up.
+        store = distributed_c10d._get_default_store()
+        store.wait(["given up"], timedelta(seconds=600))
+
+
+def hung(rank):
+    try:
+        hang(rank)
+    except TailbatchError as error:
+        distributed_c10d._get_default_store().set("given up", "1")
+        return str(error)
+    return "waited"
+
+
+class Diverge(Callback):
+    """Makes the weights of this rank useless, so that its next loss is no number."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def on_batch(self, step, steps_per_epoch, objective):
+        if step == 3:
+            with torch.no_grad():
+                for weights in self.model.parameters():
+                    weights.fill_(float("nan"))
+
+
+def diverge(rank):
+    """Train; rank 0 alone, which has callbacks, diverges in step 4."""
+    data = load_dataset("debtags").take(range(300))
+    parts = split(data, stratified_split(data.Y, validation=0.2, test=0.2, seed=0))
+    model = make_model("mlp", parts.train, seed=0, dropout=0.0)
+    chosen = make_selector("hard", parts.train.Y, batch_size=33, warm_up_epochs=1)
+    plan = TrainingPlan(epochs=2, batch_size=33, warm_up_epochs=1)
+    Trainer(plan, callbacks=[Diverge(model)]).fit(model, parts, chosen)
+
+
+def resume_with_another_pressure(rank, checkpoint):
+    """Continue a checkpoint; rank 1 has other settings."""
+    data = load_dataset("debtags").take(range(300))
+    parts = split(data, stratified_split(data.Y, validation=0.2, test=0.2, seed=0))
+    model = make_model("mlp", parts.train, seed=0, dropout=0.0)
+    options = {"selection_pressure": 2} if rank else {}
+    chosen = make_selector("hard", parts.train.Y, batch_size=33, warm_up_epochs=1, **options)
+    plan = TrainingPlan(epochs=3, batch_size=33, warm_up_epochs=1)
+    Trainer(plan, checkpoint=checkpoint).fit(model, parts, chosen)
+
+
+def equalized_gradients(rank, n_ranks=1):
+    """Show an equalized loss every `n_ranks`-th row of two batches; return the gradients it has seen."""
+    rng = np.random.default_rng(3)
+    loss = Equalized(3)
+    for _ in range(2):
+        logits = torch.from_numpy(rng.normal(size=(8, 3)))
+        y = torch.from_numpy(rng.random((8, 3)) < 0.3)
+        loss(logits[rank::n_ranks], y[rank::n_ranks])
+    return [*loss.positive_gradients.tolist(), *loss.negative_gradients.tolist()]

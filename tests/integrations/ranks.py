@@ -10,6 +10,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from patience import HUNG
+
 # Processes fork from a server that has imported everything once: seconds less for each.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
@@ -79,7 +81,7 @@ def _run(function, rank, n_ranks, port, connection, arguments):
         "TORCHELASTIC_RUN_ID": "tests",
     }
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=HUNG))
     try:
         result = function(rank, *arguments)
     except Exception as error:

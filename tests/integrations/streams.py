@@ -13,7 +13,7 @@ def labels():
 
 def selector(strategy="adaptive", **options):
     settings = {"batch_size": 16, "warm_up_epochs": 1, "selection_pressure": 64} | options
-    if strategy in ("random", "uniform", "balanced"):
+    if strategy in ("random", "uniform", "balanced", "importance"):
         del settings["selection_pressure"]
     elif strategy in ("adaptive", "chain"):
         settings.setdefault("weights", 1.0)
@@ -31,5 +31,6 @@ def stream(selector, epochs=3):
     for _ in range(epochs):
         for index in selector:
             batches.append(index.tolist())
+            selector.mean(losses(index))
             selector.observe(losses(index))
     return batches

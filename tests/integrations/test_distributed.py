@@ -4,15 +4,22 @@ import pytest
 from integrations.distributed_work import (
     all_streams,
     disagree,
+    diverge,
+    equalized_gradients,
     fit,
+    hung,
+    observe_too_few,
+    refuse_before_the_first_batch,
+    resume_with_another_pressure,
     save_until_killed,
     slices,
     train_on_debtags,
 )
 from integrations.ranks import run_ranks
 from integrations.streams import losses, selector, stream
-from tailbatch.errors import SelectionError, TrainingInterrupted
+from tailbatch.errors import SelectionError, TrainingError, TrainingInterrupted
 from tailbatch.integrations.distributed import DistributedSelector
+from tailbatch.training.ranks import rank_timeout
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3])
@@ -94,6 +101,53 @@ def test_a_process_without_its_group_is_told(monkeypatch):
         next(iter(DistributedSelector(selector())))
 
 
+# ---- a rank refuses, or hangs --------------------------------------------------------------------
+
+
+def test_a_rank_that_refuses_losses_tells_the_others_and_the_group_goes_on():
+    first, second = run_ranks(observe_too_few, 2)
+    assert "another rank cannot go on: rank 1: losses must have one row for each" in first[0]
+    assert second[0].startswith("losses must have one row for each of the 8 samples")
+    assert (first[1], second[1]) == (0, 0)
+
+
+def test_a_rank_that_refuses_before_the_first_batch_tells_the_others():
+    first, second = run_ranks(refuse_before_the_first_batch, 2)
+    assert isinstance(first, SelectionError)
+    assert isinstance(second, TrainingError)
+    assert str(second) == "another rank cannot go on: rank 0: this rank has no data"
+
+
+def test_a_rank_that_diverges_ends_the_training_of_all():
+    first, second = run_ranks(diverge, 2)
+    assert isinstance(first, TrainingError)
+    assert isinstance(second, TrainingError)
+    assert str(first).startswith("the loss is no longer a number in epoch 1, batch 4")
+    assert str(second) == f"another rank cannot go on: rank 0: {first}"
+
+
+def test_a_rank_with_other_settings_ends_the_training_of_all(tmp_path):
+    checkpoint = tmp_path / "training.safetensors"
+    run_ranks(fit, 2, checkpoint, 9)
+    first, second = run_ranks(resume_with_another_pressure, 2, checkpoint)
+    assert "saved with selection_pressure 16, this selector has 2" in str(second)
+    assert str(first) == f"another rank cannot go on: rank 1: {second}"
+
+
+def test_a_rank_that_hangs_is_named_after_the_time_allowed():
+    first, second = run_ranks(hung, 2)
+    assert first.startswith("rank 1 did not come within 3 seconds: look at the output")
+    assert "TAILBATCH_RANK_TIMEOUT" in first
+    assert second == "waited"
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
+def test_the_time_allowed_is_a_number_of_seconds(monkeypatch, text):
+    monkeypatch.setenv("TAILBATCH_RANK_TIMEOUT", text)
+    with pytest.raises(TrainingError, match=r"must be a number of seconds above 0, got"):
+        rank_timeout()
+
+
 # ---- training ------------------------------------------------------------------------------------
 
 
@@ -112,7 +166,8 @@ def test_a_group_that_lost_a_rank_continues_from_its_checkpoint(tmp_path):
     whole = run_ranks(save_until_killed, 2, path, None)
     survivor, killed = run_ranks(save_until_killed, 2, path, 9)
     assert killed is None
-    assert isinstance(survivor, RuntimeError), "gloo notices that the other rank is gone"
+    assert isinstance(survivor, TrainingError)
+    assert "rank 1 ended without a word" in str(survivor)
     for before, after in zip(whole, run_ranks(save_until_killed, 2, path, None), strict=True):
         assert before[7:] == after
 
@@ -135,3 +190,9 @@ def test_ranks_stop_at_the_same_step_and_resume(tmp_path):
     for stopped in run_ranks(fit, 2, checkpoint, 9):
         assert isinstance(stopped, TrainingInterrupted)
     assert run_ranks(fit, 2, checkpoint) == whole
+
+
+def test_ranks_together_see_the_gradients_that_one_process_sees():
+    alone = equalized_gradients(0)
+    for rank in run_ranks(equalized_gradients, 2, 2):
+        assert rank == pytest.approx(alone)

@@ -8,6 +8,7 @@ import time
 import pytest
 import ray
 
+from patience import HUNG
 from study_samples import contents, run_here, tiny_file, tiny_study
 from tailbatch.errors import TailbatchError
 from tailbatch.integrations.ray import RayExecutor, connected
@@ -17,7 +18,16 @@ from tailbatch.study import run_study
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    for attempt in range(10):
+        try:
+            ray.init(
+                num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+            )
+            break
+        except Exception:  # Ray gives itself half a minute, too little on a busy machine
+            ray.shutdown()
+            if attempt == 9:
+                raise
     yield
     ray.shutdown()
 
@@ -81,7 +91,7 @@ def test_a_lost_workers_run_is_done_again_and_the_records_are_those_of_one_proce
     killed = []
 
     def kill_one_that_has_saved():
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + HUNG
         while not killed and time.monotonic() < deadline:
             if list((store.path / "checkpoints").glob("[!.]*.safetensors")):
                 killed.extend(workers_under_way()[:1])

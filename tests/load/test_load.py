@@ -49,7 +49,10 @@ def test_fifty_thousand_records_take_ten_times_what_five_thousand_do(measured):
     for count in ("has", "done", "skipped", "rows"):
         assert many[count] == 50_000
     for step in ("has", "done", "resume", "frame"):
-        assert many[f"{step}_seconds"] < 20 * few[f"{step}_seconds"] + 1, step
+        # A few files of Python's are read, too, the first time that something is asked for.
+        assert many[f"{step}_reads"] <= 10 * few[f"{step}_reads"] + 1_000, step
+        # Processor time; a hundred times as long would be one look at every record for each.
+        assert many[f"{step}_seconds"] < 50 * few[f"{step}_seconds"] + 10, step
     assert many["frame_peak_mb"] < 2_000
 
 
@@ -75,4 +78,4 @@ def test_a_forecast_does_not_slow_down_with_the_runs_done():
     for spec in specs:
         forecast.learn(spec, 2.0)
     assert forecast.seconds(specs) == pytest.approx(2.0 * len(specs))
-    assert time.process_time() - began < 5  # averaging all runs anew for each took minutes
+    assert time.process_time() - began < 30  # of a processor; averaging all anew took minutes

@@ -1,6 +1,6 @@
 import pytest
 
-from contracts.model_contract import toy_dataset
+from tailbatch.testing.model_contract import toy_dataset
 
 
 @pytest.fixture(scope="session")

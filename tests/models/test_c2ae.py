@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from contracts.model_contract import FastAlgebraContract, ModelContract, assert_same, batch
 from models import naive
 from tailbatch.errors import ModelError
 from tailbatch.models import C2AE
 from tailbatch.models.c2ae import orthogonality, rank_loss
+from tailbatch.testing.model_contract import FastAlgebraContract, ModelContract, assert_same, batch
 
 
 class TestC2AE(FastAlgebraContract, ModelContract):

@@ -3,10 +3,10 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from contracts.model_contract import FastAlgebraContract, ModelContract, batch
 from models import naive
 from tailbatch.models import CLIF, make_model
 from tailbatch.models.clif import cooccurrence_graph, graph_misfit
+from tailbatch.testing.model_contract import FastAlgebraContract, ModelContract, batch
 
 TOY_Y = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=bool)
 # n = (3, 3, 0), N_01 = 2: P(1|0) = P(0|1) = 2/3; the third label never occurs.

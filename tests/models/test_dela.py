@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from contracts.model_contract import FastAlgebraContract, ModelContract, batch
 from models import naive
 from tailbatch.errors import ModelError
 from tailbatch.models import DELA, seeded
 from tailbatch.models.dela import gated_kl
+from tailbatch.testing.model_contract import FastAlgebraContract, ModelContract, batch
 
 
 class TestDELA(FastAlgebraContract, ModelContract):

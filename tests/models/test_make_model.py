@@ -3,9 +3,9 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from contracts.model_contract import batch
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
+from tailbatch.losses import Focal, WeightedBCE
 from tailbatch.models import (
     DELA,
     MODELS,
@@ -15,6 +15,7 @@ from tailbatch.models import (
     seeded,
     wrap,
 )
+from tailbatch.testing.model_contract import batch
 
 
 def test_the_five_models_and_the_baseline_are_there():
@@ -31,11 +32,9 @@ def test_sparse_features_and_labels_build_the_same_model(name, toy):
 
 
 def test_unknown_names_suggest_the_nearest(toy):
-    with pytest.raises(
-        ModelError, match=r"unknown model 'dala'; did you mean 'dela'\? There are: mlp"
-    ):
+    with pytest.raises(ModelError, match=r"unknown model 'dala'; did you mean 'dela'\? Known: mlp"):
         make_model("dala", toy)
-    with pytest.raises(ModelError, match=r"unknown model 'resnet50'\. There are"):
+    with pytest.raises(ModelError, match=r"unknown model 'resnet50'\. Known"):
         make_model("resnet50", toy)
     with pytest.raises(
         ModelError, match="clif has no hyperparameter 'hiden'; did you mean 'hidden'"
@@ -76,34 +75,82 @@ def test_a_factory_of_modules_is_wrapped(toy):
 
 
 def test_a_wrapped_module_is_trained_with_cross_entropy():
-    model, (x, y) = wrap(torch.nn.Linear(7, 3)), batch(5, 7, 3)
-    step = model.step(x, y)
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(model.module(x), y)
-    assert torch.allclose(step.objective, expected)
-    assert torch.allclose(step.sample_objective.mean(), expected)
-    assert torch.allclose(model.predict_proba(x), model.module(x).sigmoid())
-    assert wrap(model) is model
+    (x, y), linear = batch(5, 7, 3), torch.nn.Linear(7, 3)
+    mean = torch.nn.functional.binary_cross_entropy_with_logits(linear(x), y)
+    for model, expected in ((wrap(linear), 3 * mean), (wrap(linear, reduction="mean"), mean)):
+        step = model.step(x, y)
+        assert torch.allclose(step.objective, expected)
+        assert torch.allclose(step.sample_objective.mean(), expected)
+        assert torch.allclose(model.predict_proba(x), linear(x).sigmoid())
+        assert wrap(model) is model
 
 
-def test_a_wrapped_module_can_weigh_the_positives_of_each_label():
+def test_a_wrapped_module_takes_any_loss():
     linear, (x, y) = torch.nn.Linear(7, 3), batch(5, 7, 3)
-    model = wrap(linear, positive_weights=np.array([1.0, 2.0, 5.0]))
     bce = torch.nn.functional.binary_cross_entropy_with_logits(linear(x), y, reduction="none")
-    expected = (bce * (1 + y * torch.tensor([0.0, 1.0, 4.0]))).mean()
-    assert torch.allclose(model.step(x, y).objective, expected)
-    # They are no part of what was learned: a model of the same module takes the state as it is.
-    assert model.state_dict().keys() == wrap(linear).state_dict().keys()
+    expected = (bce * (1 + y * torch.tensor([0.0, 1.0, 4.0]))).sum(1).mean()
+    weighted = WeightedBCE(3, weights=[1.0, 2.0, 5.0])
+    assert torch.allclose(wrap(linear, loss=weighted).step(x, y).objective, expected)
+    by_table = wrap(
+        linear, loss={"name": "weighted_bce", "weights": [1, 2, 5]}, Y=y, prior_bias=False
+    )
+    assert torch.allclose(by_table.step(x, y).objective, expected)
+    # The weights belong to the state: without them scores could not be set right again.
+    assert "loss.positive_weight" in by_table.state_dict()
 
 
-def test_positive_weights_that_fit_nothing_are_refused():
-    x, y = batch(5, 7, 3)
-    with pytest.raises(ModelError, match="one weight for each of 3 labels, got 2"):
-        wrap(torch.nn.Linear(7, 3), positive_weights=[1, 2]).step(x, y)
-    for weights in ([1, 0, 1], [1, float("inf"), 1], 2.0, [[1, 1, 1]]):
-        with pytest.raises(ModelError, match="positive_weights must be finite numbers above 0"):
-            wrap(torch.nn.Linear(7, 3), positive_weights=weights)
-    with pytest.raises(ModelError, match="MLP has an objective of its own"):
-        wrap(MODELS["mlp"](7, 3), positive_weights=[1, 1, 1])
+def test_a_loss_that_fits_nothing_is_refused():
+    linear, (x, y) = torch.nn.Linear(7, 3), batch(5, 7, 3)
+    with pytest.raises(ModelError, match=r"'focal' is made from the labels .*: give Y, or a ready"):
+        wrap(linear, loss="focal")
+    with pytest.raises(
+        ModelError, match=r"takes logits and labels of shape \(b, 2\), got \(5, 3\)"
+    ):
+        wrap(linear, loss=WeightedBCE(2)).step(x, y)
+    with pytest.raises(ModelError, match="weighted_bce was made for 2 labels, and Y has 3"):
+        wrap(linear, loss=WeightedBCE(2), Y=y)
+
+
+REFUSALS = {"c2ae": "it ranks pairs of labels", "mpvae": "it maximizes the joint likelihood"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_loss_takes_the_place_of_cross_entropy_or_is_refused_with_the_reason(name, toy):
+    if name in REFUSALS:
+        with pytest.raises(ModelError, match=f"{name} takes no loss, 'focal'.*: {REFUSALS[name]}"):
+            make_model(name, toy, loss="focal")
+        return
+    x, y = torch.from_numpy(toy.X).float(), torch.from_numpy(toy.Y).float()
+    plain, other = make_model(name, toy).eval(), make_model(name, toy, loss="focal").eval()
+    step = other.step(x, y)
+    assert "focal" in step.terms
+    assert step.objective.isfinite()
+    if name != "mlp":  # whose biases may start elsewhere
+        assert plain.step(x, y).objective > step.objective
+    state, table = other.state_dict(), {"name": "focal", **other.loss.options}
+    again = restore_model(name, 20, 5, other.hyperparameters, state, table)
+    assert isinstance(again.loss, Focal)
+
+
+def test_a_model_of_ones_own_may_take_a_loss_or_not(toy):
+    class Own(MultiLabelModel):
+        name = "own"
+
+        def __init__(self, n_features, n_labels):
+            super().__init__(n_features, n_labels)
+            self.linear = torch.nn.Linear(n_features, n_labels)
+
+        def forward(self, x):
+            return self.linear(x)
+
+        def step(self, x, y):
+            raise NotImplementedError
+
+    assert make_model(Own, toy).loss is None
+    with pytest.raises(ModelError, match="own takes no loss, 'bce' or other: its objective is its"):
+        make_model(Own, toy, loss="bce")
+    with pytest.raises(ModelError, match="own takes no loss"):
+        make_model(lambda d, q: Own(d, q), toy, loss="bce")
 
 
 def test_a_wrapped_module_of_the_wrong_width_is_refused():

@@ -19,9 +19,9 @@ def test_the_page_runs_and_its_models_train():
     train = names["train"]
     x = torch.rand(8, train.n_features)
     y = (torch.rand(8, train.n_labels) < 0.2).float()
-    assert len(models) == 3
+    assert len(models) == 4
     weighted = names["classifier"].model_
-    assert (weighted.positive_weights > 1).all()  # every label is rarer than one row in two
+    assert (weighted.loss.positive_weights > 1).all()  # every label is rarer than one row in two
     for model in (*models, weighted):
         assert isinstance(model, MultiLabelModel)
         model.step(x, y).objective.backward()

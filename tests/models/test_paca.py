@@ -3,12 +3,12 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from contracts.model_contract import FastAlgebraContract, ModelContract, assert_same, batch
 from models import naive
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
 from tailbatch.models import PACA, flows, make_model, seeded
 from tailbatch.models.flows import LabelFlow
+from tailbatch.testing.model_contract import FastAlgebraContract, ModelContract, assert_same, batch
 
 
 class TestPACA(FastAlgebraContract, ModelContract):

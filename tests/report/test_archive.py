@@ -8,10 +8,10 @@ import pytest
 
 from report.synthetic import make_specs, make_store
 from tailbatch.errors import ResultError
-from tailbatch.report.archive import Archive, open_records, read_archive, write_archive
-from tailbatch.report.evidence import read_store
 from tailbatch.report.page import write_report
 from tailbatch.results import ResultStore
+from tailbatch.results.archive import Archive, open_records, read_archive, write_archive
+from tailbatch.results.frames import read_store
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +130,9 @@ def another_seed(line):
         (lambda lines: lines[:-2], r"has \d+ of its \d+ runs: copy or export it anew"),
         (lambda lines: [*lines, lines[-1]], r"has run \w+ in the wrong place"),
         (lambda lines: lines[1:], r"^line 1 of .* \(not the header of a file of records\)"),
-        (lambda lines: [lines[0].replace('"schema":1', '"schema":99')], "was written by a newer"),
+        (lambda lines: [lines[0].replace('"schema":2', '"schema":99')], "was written by a newer"),
         (
-            lambda lines: [*lines, '{"schema": 1, "run": {"digest": "ab"}}\n'],
+            lambda lines: [*lines, '{"schema": 2, "run": {"digest": "ab"}}\n'],
             "not a run: 'history'",
         ),
     ],

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from patience import HUNG
 from report.synthetic import make_specs, make_store
 from tailbatch.report.page import write_report
 
@@ -32,7 +33,9 @@ def address(tmp_path_factory):
 def browser():
     with sync_api.sync_playwright() as playwright:
         # Inside a container there is no sandbox; the page is our own.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=1000 * HUNG
+        )
         yield browser
         browser.close()
 
@@ -46,6 +49,7 @@ def visit(browser, address):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(1000 * HUNG)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))

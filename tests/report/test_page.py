@@ -5,14 +5,19 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
+import tailbatch.report.page as page_module
 from report.synthetic import make_arrays, make_record, make_specs, make_store
+from tailbatch.analysis import analyze
+from tailbatch.cli.study_display import summary
 from tailbatch.errors import ResultError
-from tailbatch.report.analysis import analyze
-from tailbatch.report.evidence import gather, read_store
-from tailbatch.report.page import render, write_report
+from tailbatch.report.page import render, sections_of, write_report
+from tailbatch.report.section import Block, Brief, FileTable, Section, Story
 from tailbatch.results import DatasetFacts, ResultStore
+from tailbatch.results.archive import Archive, write_archive
+from tailbatch.results.frames import gather, read_store
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{ 7*7 }} $x_1$ \x1b[31m=cmd|calc'
 
@@ -37,9 +42,13 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+def rendered(evidence):
+    story = Story(analyze(evidence), "report-files")
+    return render(story, sections_of(story), title="Made up")
+
+
 def page_of(specs, **facts):
-    evidence = gather((make_record(spec, **facts) for spec in specs), make_arrays)
-    return render(analyze(evidence), title="Made up", files="report-files", studies={})
+    return rendered(gather((make_record(spec, **facts) for spec in specs), make_arrays))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +163,7 @@ def test_cells_without_runs_are_shown_as_such(tmp_path):
     specs = make_specs(datasets=("scene",), models=("mlp",), folds=2)
     gone = [place for place, spec in enumerate(specs) if spec.strategy == "hard"]
     evidence = read_store(make_store(tmp_path, specs, failed=gone, arrays=False))
-    text = render(analyze(evidence), title="Made up", files="files", studies={})
+    text = rendered(evidence)
     row = re.search(r"hard<span.*?</tr>", text, re.DOTALL)[0]
     assert "no run" in row
     assert "0 runs, 2 missing" in row
@@ -213,7 +222,7 @@ def test_the_papers_odd_p_values_are_named_beside_its_own(tmp_path):
 def test_a_metric_with_ties_alone_agrees_with_nothing(tmp_path):
     specs = make_specs(datasets=("scene",), models=("dela",), folds=1)
     equal = (replace(make_record(spec), test={"macro_f": 0.5, "one_error": 0.2}) for spec in specs)
-    text = render(analyze(gather(equal)), title="Ties", files="files", studies={})
+    text = rendered(gather(equal))
     assert "Beside the published numbers" in text
     assert "nan" not in "".join(Page(text).text).split("Same direction")[1].split("All")[0]
 
@@ -243,3 +252,82 @@ def test_nothing_to_report_is_said(tmp_path, folder, message):
 def test_reports_load_no_torch():
     code = "import sys, tailbatch.report.page; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _truncated(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _missing(path):
+    path.unlink()
+
+
+def _a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def _of_another_shape(path):
+    np.savez(path, minority_counts=np.arange(3), sample_losses_3=np.ones((2, 7)))
+
+
+@pytest.mark.parametrize("damage", [_truncated, _missing, _a_folder, _of_another_shape])
+def test_a_damaged_array_file_spoils_the_curves_of_one_run(tmp_path, caplog, damage):
+    specs = make_specs(datasets=("scene",), models=("dela",))
+    store = make_store(tmp_path / "store", specs)
+    damage(tmp_path / "store" / "runs" / f"{specs[0].digest}.npz")
+    with caplog.at_level("WARNING"):
+        evidence = read_store(store)
+    assert [record.message.split()[1] for record in caplog.records] == [specs[0].digest]
+    assert len(evidence.runs) == len(specs)
+    assert set(evidence.runs["digest"]) - set(evidence.losses["digest"]) == {specs[0].digest}
+    write_report(tmp_path / "store", tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    assert "unread" in page.ids
+    said = "missing" if damage is _missing else "damaged"
+    assert f"the array file is {said}" in "".join(page.text)
+    listed = (tmp_path / "report-files" / "unread.csv").read_text().splitlines()
+    assert [specs[0].digest in line for line in listed] == [False, True]
+
+
+def test_an_archive_keeps_which_arrays_could_not_be_read(tmp_path):
+    specs = make_specs(datasets=("scene",), models=("dela",))
+    store = make_store(tmp_path / "store", specs)
+    _truncated(tmp_path / "store" / "runs" / f"{specs[0].digest}.npz")
+    write_archive(store, tmp_path / "records.jsonl.gz")
+    evidence = read_store(Archive(tmp_path / "records.jsonl.gz"))
+    assert evidence.unread.values.tolist() == [[specs[0].digest, "the array file is damaged"]]
+
+
+def test_whole_array_files_are_not_named(written):
+    assert "unread" not in Page((written / "report.html").read_text()).ids
+
+
+def test_a_section_of_ones_own_is_on_the_page_in_files_and_on_the_terminal(
+    tmp_path, monkeypatch, capsys
+):
+    def mine(story):
+        table = story.analysis.results[["arm", "mean"]]
+        return Section(
+            id="mine",
+            title="A section of my own",
+            short="Mine",
+            blocks=(Block("text", "Nothing else had to change."),),
+            tables=(FileTable("mine", table, "My table"),),
+            data={"mine": [1, 2]},
+            brief=Brief(
+                ("strategy", "score"), ((("random", False), ("12", True)),), "", ("Said.",)
+            ),
+        )
+
+    monkeypatch.setattr(page_module, "SECTIONS", (*page_module.SECTIONS, mine))
+    make_store(tmp_path / "store", make_specs(datasets=("scene",), models=("mlp",)), arrays=False)
+    sections = write_report(tmp_path / "store", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert '<a href="#mine">Mine</a>' in text
+    assert "Nothing else had to change." in text
+    data = re.search(r'id="report-data">(.*?)</script>', text, re.DOTALL)[1]
+    assert json.loads(data)["mine"] == [1, 2]
+    assert (tmp_path / "report-files" / "mine.md").exists()
+    summary(sections)
+    assert {"12", "Said."} <= set(capsys.readouterr().out.split())

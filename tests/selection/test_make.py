@@ -9,14 +9,26 @@ import pytest
 import torch
 from scipy import sparse
 
-from contracts.selector_contract import drain
 from tailbatch.cli.models import fit
 from tailbatch.errors import SelectionError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.imbalance import selection_weights
-from tailbatch.results import default_pressure
-from tailbatch.selection import DEFAULT_STRATEGY, STRATEGIES, Geometric, WarmUp, make_selector
+from tailbatch.selection import (
+    DEFAULT_STRATEGY,
+    STRATEGIES,
+    Geometric,
+    HardSelector,
+    LossDrivenSelector,
+    RandomSelector,
+    RankLaw,
+    Selector,
+    WarmUp,
+    default_pressure,
+    make_selector,
+    register_strategy,
+)
 from tailbatch.selection.inputs import label_matrix
+from tailbatch.testing.selector_contract import drain
 
 RNG = np.random.default_rng(0)
 Y = RNG.random((40, 6)) < [0.6, 0.4, 0.3, 0.2, 0.1, 0.05]
@@ -38,7 +50,7 @@ def samples(batches):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_starts_with_the_same_warm_up(strategy):
     def batches(strategy, **settings):
-        selector = make_selector(strategy, Y, X=X, batch_size=8, **settings)
+        selector = make_selector(strategy, Y, X=X, batch_size=8, warm_up_epochs=3, **settings)
         assert isinstance(selector, WarmUp)
         assert selector.strategy == strategy
         return drain(selector, per_label, epochs=5)
@@ -98,10 +110,10 @@ def test_a_callers_sparse_matrix_keeps_its_stored_zeros():
     [
         (np.zeros((0, 3)), "at least one row and one column"),
         (np.zeros((3, 0)), "at least one row and one column"),
-        ([1, 0, 1], "must be a label matrix of shape"),
-        ([[1, 2]], "only 0 and 1, got 2"),
-        (sparse.csr_array([[0.5, 0]]), "only 0 and 1, got 0.5"),
-        ([[1, float("nan")]], "only 0 and 1, got .*nan"),
+        ([1, 0, 1], r"must be a label matrix \(n_samples, n_labels\)"),
+        ([[1, 2]], "labels must be 0 or 1, got 2 in row 0, label column 1"),
+        (sparse.csr_array([[0.5, 0]]), "labels must be 0 or 1, got 0.5 in row 0, label column 0"),
+        ([[1, float("nan")]], "labels must be 0 or 1, got nan in row 0, label column 1"),
     ],
 )
 def test_unusable_labels_say_so(labels, message):
@@ -134,7 +146,7 @@ def test_weights_can_be_left_out(caplog):
 def test_names_are_suggested():
     with pytest.raises(SelectionError, match="unknown strategy 'adaptve'; did you mean 'adaptive'"):
         make_selector("adaptve", Y)
-    with pytest.raises(SelectionError, match="unknown strategy 'zzz'; there are: random, uniform"):
+    with pytest.raises(SelectionError, match=r"unknown strategy 'zzz'\. Known: random, uniform"):
         make_selector("zzz", Y)
     with pytest.raises(SelectionError, match="option of hard 'max_lags'; did you mean 'max_lag'"):
         make_selector("hard", Y, max_lags=2)
@@ -142,20 +154,21 @@ def test_names_are_suggested():
         make_selector("random", Y, full_batches=True)
 
 
-def test_without_a_name_every_front_door_takes_the_recommended_strategy():
-    unnamed, named = (
-        make_selector(Y=Y, batch_size=8),
-        make_selector(DEFAULT_STRATEGY, Y, batch_size=8),
-    )
-    assert drain(unnamed, per_label, epochs=5) == drain(named, per_label, epochs=5)
+def test_without_a_name_the_estimator_and_the_command_take_the_recommended_strategy():
     command = inspect.signature(fit).parameters["strategy"].default
     assert TailbatchClassifier().strategy == command == DEFAULT_STRATEGY
 
 
-@pytest.mark.parametrize("arguments", [(), (Y,), ("hard",), (Y, "hard")])
-def test_labels_and_name_in_the_wrong_place_say_where_they_go(arguments):
-    with pytest.raises(SelectionError, match=r'make_selector\("adaptive", labels\), or'):
+@pytest.mark.parametrize("arguments", [(), (Y,), ("hard",)])
+def test_strategy_and_labels_are_required(arguments):
+    with pytest.raises(TypeError, match=r"missing .* required positional argument"):
         make_selector(*arguments)
+
+
+def test_labels_and_name_in_the_wrong_place_say_where_they_go():
+    message = r'got ndarray: make_selector\("minority", labels\)'
+    with pytest.raises(SelectionError, match=message):
+        make_selector(Y, "hard")
 
 
 def test_rows_must_match():
@@ -173,8 +186,8 @@ def test_annealing_counts_from_the_end_of_the_warm_up():
     drain(short, per_label, epochs=2)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_pressure_below_one_is_an_error_for_every_strategy(strategy):
+@pytest.mark.parametrize("strategy", ["hard", "adaptive", "chain", "minority"])
+def test_a_pressure_below_one_is_an_error(strategy):
     with pytest.raises(
         SelectionError, match=r"selection_pressure must be finite and >= 1, got 0\.5"
     ):
@@ -216,3 +229,94 @@ def test_options_reach_the_strategy():
     assert selector.labels.shape == (40, 6)
     assert np.isfinite(selector.selector._law.scores).all()
     assert next(iter(selector)).tolist() == list(range(40))
+
+
+# ---- strategies of one's own ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        ("random", {"selection_pressure": 64}, "random has no selection_pressure: leave it out"),
+        ("uniform", {"selection_pressure": 1}, "uniform has no selection_pressure"),
+        ("balanced", {"selection_pressure": "imbalance"}, "balanced has no selection_pressure"),
+        ("hard", {"power": 1.0}, "unknown option of hard 'power'"),
+        ("random", {"weights": 1.0}, "unknown option of random 'weights'"),
+    ],
+)
+def test_an_option_that_a_strategy_does_not_use_is_an_error(strategy, options, message):
+    with pytest.raises(SelectionError, match=message):
+        make_selector(strategy, Y, X=X, **options)
+
+
+class WorstLabel(LossDrivenSelector):
+    """Follows each sample's worst label, times the first feature; the settings are not typed."""
+
+    strategy = "worst_label"
+
+    def __init__(self, Y, X, *, scale=1.0, **settings):
+        def worst(losses, index):
+            return scale * losses.max(axis=1) * X[index, 0]
+
+        super().__init__(len(Y), score=worst, law=RankLaw(), **settings)
+        self.scale = scale
+
+
+def worst_label(Y, *, X, batch_size, seed, epochs, scale=1.0, selection_pressure=8):
+    return WorstLabel(
+        Y,
+        X,
+        batch_size=batch_size,
+        seed=seed,
+        epochs=epochs,
+        scale=scale,
+        selection_pressure=selection_pressure,
+    )
+
+
+@pytest.mark.parametrize("strategy", [WorstLabel, worst_label])
+def test_a_class_and_a_function_are_strategies(strategy):
+    options = {"selection_pressure": 8, "scale": 2.0, "batch_size": 8, "seed": 3}
+    selector = make_selector(strategy, Y, X=X, warm_up_epochs=1, epochs=4, **options)
+    plain = make_selector("random", Y, batch_size=8, seed=3, warm_up_epochs=1)
+    assert selector.strategy == "worst_label"
+    assert selector.selector.scale == 2.0
+    assert selector.selector._pressure(0) == 8
+    assert drain(selector, per_label) == drain(plain, per_label)
+    with pytest.raises(SelectionError, match=r"unknown option of .* 'scal'; did you mean 'scale'"):
+        make_selector(strategy, Y, X=X, selection_pressure=8, scal=1)
+
+
+def test_a_class_that_needs_features_says_so():
+    assert WorstLabel.takes_features
+    assert not HardSelector.takes_features
+    with pytest.raises(SelectionError, match="worst_label needs the features of the training rows"):
+        make_selector(WorstLabel, Y, selection_pressure=8)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda Y, **_: 3, "must return a .*Selector without a warm-up, .* got 3"),
+        (lambda Y, **_: make_selector("random", Y), "Selector without a warm-up"),
+        (lambda Y, *, batch_size: RandomSelector(5, batch_size=batch_size), "n_samples=5, not 40"),
+        (lambda Y: RandomSelector(len(Y), batch_size=9), "batch_size=9, not 128: hand on"),
+    ],
+)
+def test_what_a_function_returns_is_checked(made, message):
+    with pytest.raises(SelectionError, match=message):
+        make_selector(made, Y)
+
+
+def test_a_registered_class_is_found_by_name():
+    try:
+        assert register_strategy(WorstLabel) is WorstLabel
+        assert make_selector("worst_label", Y, X=X, selection_pressure=2).strategy == "worst_label"
+        assert default_pressure("worst_label") == 16
+    finally:
+        STRATEGIES.remove("worst_label")
+    assert default_pressure("worst_label") is None
+    with pytest.raises(SelectionError, match=r"a strategy is a subclass of tailbatch\.selection"):
+        register_strategy(len)
+    with pytest.raises(SelectionError, match="the name of a strategy must be letters"):
+        register_strategy(type("Nameless", (Selector,), {}))

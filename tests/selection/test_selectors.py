@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from contracts.selector_contract import N, SelectorContract, drain
 from tailbatch.errors import SelectionError
 from tailbatch.selection import (
     AdaptiveSelector,
@@ -11,6 +10,7 @@ from tailbatch.selection import (
     ChainSelector,
     Geometric,
     HardSelector,
+    ImportanceSelector,
     LossDrivenSelector,
     MinoritySelector,
     QuantizationLaw,
@@ -19,6 +19,7 @@ from tailbatch.selection import (
     WarmUp,
     mean_loss,
 )
+from tailbatch.testing.selector_contract import N, SelectorContract, drain
 
 
 def labels(n):
@@ -130,8 +131,10 @@ class TestChain(LossDrivenContract):
         return ChainSelector(1.0, labels(n), **{"batch_size": 5, **settings})
 
     def test_importance_weights_are_refused(self):
-        for settings in ({"importance": "des_raj"}, {"importance_beta": 0.5}):
-            with pytest.raises(SelectionError, match="chain has no importance weights"):
+        for settings in ({"importance": "des_raj"}, {"importance_beta": 0.5}, {"corrected": True}):
+            with pytest.raises(
+                SelectionError, match=r"chain has no importance weights.*depends on the one before"
+            ):
                 self.make(**settings)
 
 
@@ -170,6 +173,84 @@ class TestOwnScore(LossDrivenContract):
         next(iterator := iter(selector))
         self.refused(selector, message, np.ones(5))
         del iterator
+
+
+class TestImportance(SelectorContract):
+    repeats = True
+
+    def make(self, n=N, **settings):
+        return ImportanceSelector(labels(n), **{"batch_size": 5, **settings})
+
+
+class TestImportanceIndependent(SelectorContract):
+    repeats = True
+
+    def make(self, n=N, **settings):
+        return ImportanceSelector(
+            labels(n), draws="independent", beta=0.5, **{"batch_size": 5, **settings}
+        )
+
+
+class TestImportanceByGradient(SelectorContract):
+    per_label = True
+    repeats = True
+
+    def make(self, n=N, **settings):
+        return ImportanceSelector(labels(n), score="gradient", **{"batch_size": 5, **settings})
+
+    def test_losses_averaged_over_labels_are_refused(self):
+        selector = self.make()
+        next(iterator := iter(selector))
+        self.refused(selector, r"needs the loss of each label, shape \(5, 3\)", np.ones(5))
+        self.refused(selector, "needs the loss of each label", np.ones((5, 2)))
+        del iterator
+
+
+class TestBalancedCorrected(SelectorContract):
+    repeats = True
+
+    def make(self, n=N, **settings):
+        return BalancedSelector(labels(n), corrected=True, **{"batch_size": 5, **settings})
+
+
+class TestHardCorrected(LossDrivenContract):
+    repeats = True
+
+    def make(self, n=N, **settings):
+        return HardSelector(n, corrected=True, **{"batch_size": 5, **settings})
+
+
+class TestAdaptiveCorrected(LossDrivenContract):
+    repeats = True
+
+    def make(self, n=N, **settings):
+        weights = 1 + np.arange(n) % 3
+        return AdaptiveSelector(weights, corrected=True, **{"batch_size": 5, **settings})
+
+
+class TestAdaptiveCappedCorrected(LossDrivenContract):
+    repeats = True
+
+    def make(self, n=N, **settings):
+        options = {"batch_size": 5, "cap_quantile": 0.8, "reference_renewal": "epoch", **settings}
+        return AdaptiveSelector(1.0, n_samples=n, corrected=True, **options)
+
+
+class TestMinorityCorrected(LossDrivenContract):
+    per_label = True
+    repeats = True
+
+    def make(self, n=N, **settings):
+        return MinoritySelector(labels(n), corrected=True, **{"batch_size": 5, **settings})
+
+
+class TestWarmUpBeforeImportance(SelectorContract):
+    per_label = True
+    repeats = True
+
+    def make(self, n=N, **settings):
+        options = {"batch_size": 5, "score": "gradient", **settings}
+        return WarmUp(ImportanceSelector(labels(n), **options), epochs=1)
 
 
 class TestWarmUp(SelectorContract):

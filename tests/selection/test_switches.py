@@ -5,11 +5,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from contracts.selector_contract import drain
 from selection.reference import adaptive_law, ordered_batches
 from tailbatch.errors import SelectionError
 from tailbatch.selection import AdaptiveSelector, HardSelector, RandomSelector, WarmUp
 from tailbatch.selection.drawing import des_raj_weights, tempered_weights
+from tailbatch.testing.selector_contract import drain
 
 LOSSES = np.array([0.1, 0.2, 0.4, 0.6, 0.9, 1.4, 2.0, 4.0])
 

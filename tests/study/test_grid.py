@@ -97,17 +97,17 @@ def test_as_published_concerns_only_the_datasets_that_have_it():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"datasets": ["sceen"]}, "no dataset or file 'sceen'; did you mean scene?"),
+        ({"datasets": ["sceen"]}, "unknown dataset or file 'sceen'; did you mean 'scene'?"),
         ({"datasets": ["missing.arff"]}, "there is no dataset file missing.arff"),
         ({"datasets": [{"labels": 3}]}, "needs a path"),
         (
             {"datasets": [{"path": "a", "lables": 3}]},
-            "no key of a dataset 'lables'; did you mean labels",
+            "unknown key of a dataset 'lables'; did you mean 'labels'",
         ),
-        ({"models": ["dlea"]}, "no model 'dlea'; did you mean dela?"),
+        ({"models": ["dlea"]}, "unknown model 'dlea'; did you mean 'dela'?"),
         ({"models": [{"hidden": [3]}]}, "a table of settings needs a name"),
-        ({"strategies": ["adpative"]}, "no strategy 'adpative'; did you mean adaptive?"),
-        ({"preparations": ["papper"]}, "no preparation 'papper'; did you mean paper?"),
+        ({"strategies": ["adpative"]}, "unknown strategy 'adpative'; did you mean 'adaptive'?"),
+        ({"preparations": ["papper"]}, "unknown preparation 'papper'; did you mean 'paper'?"),
         ({"selection_pressures": ["strong"]}, "selection pressure must be a number from 1"),
         ({"selection_pressures": [0.5]}, "selection pressure must be a number from 1"),
         (
@@ -116,12 +116,18 @@ def test_as_published_concerns_only_the_datasets_that_have_it():
         ),
         (
             {"strategies": [{"name": "minority", "power": date(2020, 1, 1)}]},
-            "options are texts, numbers",
+            "options must be strings, numbers",
         ),
         ({"folds": [5]}, "fold must be below n_folds"),
         ({"seeds": ["a"]}, "study try: "),
         ({"models": [{"name": "mlp", "hiden": [4]}]}, "study try: .* did you mean 'hidden'?"),
-        ({"models": [{"name": "mlp", "objective": "focal"}]}, "objective must be one of bce, "),
+        ({"models": [{"name": "mlp", "objective": "focal"}]}, "a setting of its own, loss="),
+        ({"losses": ["focl"]}, "study try: unknown loss 'focl'; did you mean 'focal'?"),
+        ({"losses": [{"name": "focal", "gama": 1}]}, "focal has no option 'gama'; did you mean"),
+        ({"losses": [{"gamma": 1}]}, "a table of settings needs a name"),
+        ({"models": ["c2ae"], "losses": ["bce"]}, "c2ae takes no loss, 'bce' or other: it ranks"),
+        ({"models": [{"name": "mlp", "lr": "fast"}]}, "study try: "),
+        ({"models": [{"name": "mlp", "lr": 0}]}, "study try: lr must be above 0, got 0"),
         ({"models": [{"name": "dela", "preset": "refrence"}]}, "did you mean 'reference'?"),
         ({"models": [{"name": "dela", "preset": 3}]}, "a preset is a name, got 3"),
         ({"models": [{"name": "mlp", "hidden": "wide"}]}, "study try: "),
@@ -130,13 +136,40 @@ def test_as_published_concerns_only_the_datasets_that_have_it():
         ({"strategies": [{"name": "chain", "batch_size": 9}]}, "batch_size is set for all strateg"),
         (
             {"plan": TrainingPlan(best_by="macro_acu")},
-            "no metric 'macro_acu'; did you mean macro_auc?",
+            "unknown metric 'macro_acu'; did you mean 'macro_auc'?",
         ),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(changes, message):
     with pytest.raises(StudyError, match=message.replace("?", r"\?")):
         Study(**{"name": "try", "datasets": ["debtags"]} | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "CosineAnnealing",
+            {},
+            "unknown scheduler 'CosineAnnealing'; did you mean 'CosineAnnealingLR'",
+        ),
+        ("StepLR", {"stepsize": 3}, r"do not fit StepLR: .*stepsize"),
+        ("StepLR", {"step_size": 0}, "do not fit StepLR: .* by zero"),
+        ("OneCycleLR", {"max_lr": 0.1, "total_steps": 20}, r"OneCycleLR: Tried to step 21 times"),
+        ("LambdaLR", {"lr_lambda": 1}, "do not fit LambdaLR: 'int' object is not callable"),
+        ("LRScheduler", {}, "do not fit LRScheduler: NotImplementedError"),
+    ],
+)
+def test_a_scheduler_that_cannot_run_is_refused_when_planned(name, options, message):
+    plan = TrainingPlan(epochs=30, warm_up_epochs=3, scheduler=name, scheduler_options=options)
+    with pytest.raises(StudyError, match=f"^study mine: .*{message}"):
+        Study(name="mine", datasets=["debtags"], plan=plan)
+
+
+def test_a_scheduler_that_lasts_as_long_as_the_training_is_taken():
+    options = {"max_lr": 0.1, "total_steps": 28}  # it also steps when it is made
+    plan = TrainingPlan(epochs=30, scheduler="OneCycleLR", scheduler_options=options)
+    assert Study(name="mine", datasets=["debtags"], plan=plan).plan is plan
 
 
 def test_two_files_of_one_name_are_refused(tiny, tmp_path):
@@ -192,12 +225,15 @@ def test_the_quick_table_changes_what_it_names(tmp_path):
     [
         ("name = ", "cannot be read: Invalid value"),
         ("name = 'a'", "a study needs the key datasets"),
-        (GOOD.replace("seeds", "seed", 1), "no key of a study 'seed'; did you mean seeds?"),
-        (GOOD.replace("epochs = 7", "epoch = 7"), "no key of a plan 'epoch'; did you mean epochs?"),
+        (GOOD.replace("seeds", "seed", 1), "unknown key of a study 'seed'; did you mean 'seeds'?"),
+        (
+            GOOD.replace("epochs = 7", "epoch = 7"),
+            "unknown key of a plan 'epoch'; did you mean 'epochs'?",
+        ),
         (GOOD.replace("epochs = 7", "epochs = 0"), "plan: epochs must be at least 1, got 0"),
         (GOOD.replace("epochs = 7", "epochs = 'many'"), "plan: "),
         (GOOD.replace("[0, 1]", "3"), "the key seeds of a study is a list, got 3"),
-        ('extends = "table-9"\n' + GOOD, "no study to extend 'table-9'; did you mean table-"),
+        ('extends = "table-9"\n' + GOOD, "unknown study to extend 'table-9'; did you mean 'table-"),
     ],
 )
 def test_a_wrong_study_file_is_refused(tmp_path, text, message):
@@ -238,3 +274,65 @@ def test_table_2_gives_both_sides_four_tries():
     assert {s.seed for s in cell if s.strategy == "random"} == {0, 1, 2, 3}
     assert {s.selection_pressure for s in cell if s.strategy == "adaptive"} == {2, 8, 16, 64}
     assert {s.digest for s in specs} == {s.digest for s in specs_of(load_study("table-3"))}
+
+
+def test_models_without_batches_appear_once_a_fold_and_seed():
+    study = Study(
+        name="rivals",
+        datasets=["debtags"],
+        models=["mlp", "logistic", {"name": "forest", "n_estimators": 10}],
+        strategies=["random", "adaptive", "minority"],
+        selection_pressures=[2, 16],
+        batch_sizes=[64, 128],
+        folds=[0, 1],
+        seeds=[0, 1],
+    )
+    rivals = [spec for spec in specs_of(study) if spec.model != "mlp"]
+    assert len(rivals) == 2 * 2 * 2
+    assert {spec.strategy for spec in rivals} == {"none"}
+    assert {spec.selection_pressure for spec in rivals} == {None}
+    assert {spec.plan.batch_size for spec in rivals} == {64}
+    networks = [spec for spec in specs_of(study) if spec.model == "mlp"]
+    assert len(networks) == 2 * 2 * 2 * 5
+    assert "none" not in {spec.strategy for spec in networks}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models": ["logistics"]}, "unknown model 'logistics'; did you mean 'logistic'?"),
+        ({"models": [{"name": "forest", "depth": 3}]}, "unknown hyperparameter of forest 'depth'"),
+        ({"strategies": ["none"]}, "the strategy none is for models without batches .logistic, "),
+        (
+            {"models": ["logistic"], "strategies": [{"name": "none", "power": 1}]},
+            "the strategy none has no option 'power'",
+        ),
+        (
+            {"models": ["logistic"], "strategies": [{"name": "none", "selection_pressures": [2]}]},
+            "the strategy none has no selection pressure",
+        ),
+    ],
+)
+def test_what_a_model_without_batches_cannot_take_is_refused(changes, message):
+    with pytest.raises(StudyError, match=message.replace("?", r"\?")):
+        Study(**{"name": "try", "datasets": ["debtags"]} | changes)
+
+
+def test_losses_are_a_grid_of_their_own():
+    losses = ["bce", "weighted_bce", {"name": "weighted_bce", "power": 1.0}]
+    study = Study(name="try", datasets=["debtags"], models=["mlp", "dela"], losses=losses, folds=[0],
+                  strategies=["random"])  # fmt: skip
+    found = [(s.model, s.loss, dict(s.loss_options)) for s in study.specs({"debtags": "ab12"})]
+    # Cross-entropy is what models train with that take a loss, so it is no other run.
+    kinds = [(None, {}), ("weighted_bce", {}), ("weighted_bce", {"power": 1.0})]
+    assert found == [(model, *kind) for model in ("mlp", "dela") for kind in kinds]
+    plain = Study(name="try", datasets=["debtags"], folds=[0], strategies=["random"])
+    assert plain.specs({"debtags": "ab12"})[0] == study.specs({"debtags": "ab12"})[0]
+
+
+def test_a_model_may_have_a_rate_of_its_own():
+    models = ["dela", {"name": "mpvae", "lr": 1e-3, "latent": 8}]
+    study = Study(name="try", datasets=["debtags"], models=models, folds=[0], strategies=["random"])
+    dela, mpvae = study.specs({"debtags": "ab12"})
+    assert (dela.plan.lr, mpvae.plan.lr) == (1e-4, 1e-3)
+    assert mpvae.hyperparameters == {"latent": 8}

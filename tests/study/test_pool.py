@@ -1,28 +1,27 @@
 """Worker processes: the same records as in one process, and nothing that outlives its study."""
 
-import multiprocessing
 import os
 import platform
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 import pytest
 
 from forked import context
-from study_samples import contents, new_pages, run_here, run_in_another_process, tiny_study
+from patience import until
+from study_samples import (
+    contents,
+    die_once_saved,
+    new_pages,
+    run_here,
+    run_in_another_process,
+    tiny_study,
+)
 from tailbatch.results import ResultStore
 from tailbatch.study import WorkerPool, run_study
-
-
-def until(condition, seconds=180):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def alive(pid):
@@ -33,21 +32,24 @@ def alive(pid):
         return False
 
 
+class Deadly(WorkerPool):
+    """Workers of which the first to save dies; it leaves a file."""
+
+    def __init__(self, workers, died):
+        super().__init__(workers)
+        self._died = died
+
+    def submit(self, fn, job):
+        return super().submit(die_once_saved, fn, job, self._died)
+
+
 def test_two_workers_one_of_them_killed_give_the_records_of_one_process(tiny, store, tmp_path):
     study = tiny_study(tiny, epochs=30, folds=[0], strategies=["random", "adaptive", "minority"])
     alone = ResultStore(tmp_path / "alone")
     run_here(study, alone)
-    killed = []
-
-    def kill_one_that_has_saved():
-        until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
-        killed.append(multiprocessing.active_children()[0].pid)
-        os.kill(killed[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_one_that_has_saved)
-    killer.start()
-    outcome = run_study(study, store, lambda: WorkerPool(2), workers=2, checkpoint_every=3)
-    killer.join()
+    died = tmp_path / "died"
+    outcome = run_study(study, store, lambda: Deadly(2, died), workers=2, checkpoint_every=3)
+    assert died.read_text() == "saved"
     assert (outcome.done, outcome.failures) == (3, ())
     assert contents(store) == contents(alone)
 
@@ -97,35 +99,37 @@ def endless(tiny, store, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
-    runner = subprocess.Popen(
-        [sys.executable, str(script), str(tiny), str(store.path)],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    said = tmp_path / "said"
+    with said.open("w") as stream:
+        runner = subprocess.Popen(
+            [sys.executable, str(script), str(tiny), str(store.path)],
+            env=environment,
+            stderr=stream,
+            # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     try:
-        until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")))
+        until(lambda: list((store.path / "checkpoints").glob("[!.]*.safetensors")), said.read_text)
         children = f"/proc/{runner.pid}/task/{runner.pid}/children"
         with open(children) as stream:
             workers = [int(pid) for pid in stream.read().split()]
-        yield runner, workers
+        yield runner, workers, said
     finally:
         runner.kill()
+        runner.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_when_their_runner_is_killed_or_interrupted(endless, store, number):
-    runner, workers = endless
+    runner, workers, said = endless
     assert all(alive(pid) for pid in workers)
     saved = next((store.path / "checkpoints").glob("[!.]*.safetensors"))
     before = saved.stat().st_mtime_ns
     runner.send_signal(number)
-    _, errors = runner.communicate(timeout=60)
-    until(lambda: not any(alive(pid) for pid in workers))
+    until(lambda: runner.poll() is not None, said.read_text)
+    until(lambda: not any(alive(pid) for pid in workers), said.read_text)
     assert saved.stat().st_mtime_ns > before, "the run under way has saved once more"
-    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    assert ("KeyboardInterrupt" in said.read_text()) == (number == signal.SIGINT)
     assert store.done() == frozenset()
 
 

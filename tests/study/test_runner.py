@@ -1,7 +1,10 @@
 """Running a study: resuming, failing, crashing, forecasting."""
 
 import json
+import re
+import shutil
 from concurrent.futures import BrokenExecutor, Future
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +66,37 @@ def test_two_studies_share_a_store(tiny, store):
     outcome = run_here(other, store)
     assert (outcome.done, outcome.skipped) == (2, 2)
     assert (len(store.frame("tiny")), len(store.frame("other")), len(store.frame())) == (4, 4, 6)
+
+
+def test_a_name_of_its_own_is_that_of_its_runs(tiny, store, tmp_path):
+    def name(**changes):
+        study = tiny_study(**{"path": tiny, "name": "compare", "folds": [0]} | changes)
+        return run_here(study, store, own_name=True).plan.name
+
+    plain = TrainingPlan(epochs=1, batch_size=16)
+    first = name(plan=plain)
+    assert re.fullmatch(r"compare-tiny-[0-9a-f]{8}", first)
+    moved = tmp_path / "elsewhere" / "tiny.npz"
+    moved.parent.mkdir()
+    shutil.copy(tiny, moved)
+    assert name(plan=plain, path=moved) == first, "where the data lies does not matter"
+    assert name(plan=plain, strategies=["adaptive", "random"]) == first, "nor the order"
+    other = tmp_path / "other"
+    other.mkdir()
+    names = [
+        first,
+        name(plan=replace(plain, lr=0.5)),
+        name(plan=plain, path=tiny_file(other, n=100)),  # of the same name, with other content
+        name(plan=plain, datasets=[str(tiny), str(tiny_file(other, name="more", n=80))]),
+    ]
+    assert names[3].startswith("compare-tiny-and-1-more-")
+    assert sorted(names) == [plan.name for plan in store.studies()]
+
+
+def test_any_file_name_gives_a_name(tiny, store, tmp_path):
+    odd = shutil.copy(tiny, tmp_path / f"{'a (1) ü%' * 12}.npz")
+    study = tiny_study(odd, name="compare", strategies=[])
+    assert run_here(study, store, own_name=True).plan.name.startswith("compare-a-1-ü-a-1-ü")
 
 
 def test_a_dataset_that_cannot_be_read_fails_its_runs_only(tiny, store, tmp_path):

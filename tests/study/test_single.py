@@ -1,20 +1,27 @@
 """One run: fair, reproducible, resumable, complete."""
 
 import json
+import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from study_samples import contents, tiny_study
+from study_samples import contents, run_here, tiny_study
 from tailbatch.errors import TrainingError
 from tailbatch.metrics import METRICS
-from tailbatch.results import TrainingPlan
-from tailbatch.study import run
+from tailbatch.report.page import write_report
+from tailbatch.report.reproduce import study_files
+from tailbatch.results import RunRecord, TrainingPlan
+from tailbatch.study import Study, run
 from tailbatch.study.single import run_and_keep
 from tailbatch.training import Callback
 
-STRATEGIES = ["random", "uniform", "balanced", "hard", "adaptive", "chain", "minority"]
+STRATEGIES = [
+    *("random", "uniform", "balanced", "hard", "adaptive", "chain", "minority", "importance"),
+    {"name": "balanced", "corrected": True},
+]
 
 
 def specs_of(study):
@@ -40,7 +47,7 @@ def test_compared_runs_share_folds_weights_warm_up_steps_and_samples(records):
     groups = {}
     for record in records:
         groups.setdefault((record.spec.fold, record.spec.seed), []).append(record)
-    assert [len(group) for group in groups.values()] == [11] * 2  # three have no pressure
+    assert [len(group) for group in groups.values()] == [13] * 2  # five have no pressure
     for group in groups.values():
         assert len({record.warm_up_digest for record in group}) == 1
         assert {record.diagnostics["steps"] for record in group} == {20}
@@ -80,10 +87,10 @@ def test_arrays_hold_batches_and_sample_losses(tiny):
     record, arrays = run(specs_of(study)[0], source=study.sources[0])
     assert arrays["batch_objectives"].shape == (record.diagnostics["steps"],)
     assert arrays["sample_losses_2"].shape == arrays["minority_counts"].shape == (60,)
-    # The MLP's own loss is the mean binary cross-entropy.
+    # The MLP's own loss is the sum over labels of what is observed as a mean.
     for epoch in ("2", "best"):
         losses, own = (arrays[f"sample_{kind}_{epoch}"] for kind in ("losses", "objectives"))
-        np.testing.assert_allclose(own, losses, rtol=1e-5)
+        np.testing.assert_allclose(own, losses * len(record.labels), rtol=1e-5)
 
 
 class Bomb(Callback):
@@ -137,3 +144,39 @@ def test_a_run_that_diverges_says_so(tiny):
     study = tiny_study(tiny, plan=TrainingPlan(epochs=6, batch_size=16, lr=1e30, warm_up_epochs=0))
     with pytest.raises(TrainingError, match="no longer a number"):
         run(specs_of(study)[0], source=study.sources[0])
+
+
+def test_a_run_without_batches_leaves_a_record_like_any_other(tiny, records):
+    study = tiny_study(tiny, models=["logistic"], folds=[0])
+    (spec,) = specs_of(study)
+    record, arrays = run(spec, source=study.sources[0])
+    assert set(record.test) == set(records[0].test)
+    assert record.validation["macro_auc"] > 0.8
+    assert [label["positives"] for label in record.labels] == [
+        label["positives"] for label in records[0].labels
+    ]
+    assert {label["exposure"] for label in record.labels} == {None}
+    assert record.history == ()
+    assert arrays == {}
+    assert record.diagnostics["chosen"]["C"] in (0.1, 1.0, 10.0)
+    again = RunRecord.from_json(record.to_json())
+    assert again.spec == spec
+
+
+def test_runs_without_batches_reach_store_report_and_a_study_file_of_their_own(
+    tiny, store, tmp_path
+):
+    study = tiny_study(tiny, models=[{"name": "mlp", "hidden": [8]}, "logistic"], epochs=2)
+    study = replace(study, plan=replace(study.plan, sample_loss_epochs=()))
+    outcome = run_here(study, store)
+    assert (outcome.done, outcome.failures) == (2 * 3, ())
+    assert run_here(study, store).skipped == 6
+    write_report(store.path, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "logistic on 1 dataset" in page
+    files = study_files([r.spec for r in store.records()], store.datasets(), "again")
+    again = {}
+    for text in files.values():
+        values = tomllib.loads(text) | {"datasets": [str(tiny)]}
+        again |= {spec.digest: spec for spec in specs_of(Study.from_dict(values))}
+    assert again == {spec.digest: spec for spec in specs_of(study)}

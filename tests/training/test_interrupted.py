@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import HUNG
 from tailbatch.training.checkpoints import load_checkpoint
 from training import interrupted_run
 
@@ -29,7 +30,7 @@ def test_sigterm_in_the_middle_of_an_epoch(tmp_path, undisturbed):
     with start(checkpoint, "wait", 9) as process:
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate("\n", timeout=300)
+        _, errors = process.communicate("\n", timeout=HUNG)
     assert process.returncode == 1
     assert "TrainingInterrupted: stopped by SIGTERM in epoch 2" in errors
     assert load_checkpoint(checkpoint)["step"] == 9
@@ -39,7 +40,7 @@ def test_sigterm_in_the_middle_of_an_epoch(tmp_path, undisturbed):
 def test_kill_9_costs_the_steps_since_the_last_checkpoint(tmp_path, undisturbed):
     checkpoint = tmp_path / "checkpoint.safetensors"
     with start(checkpoint, "kill", 21) as process:
-        process.communicate(timeout=300)
+        process.communicate(timeout=HUNG)
     assert process.returncode == -signal.SIGKILL
     assert load_checkpoint(checkpoint)["step"] == 12, "saved after two epochs of six batches"
     assert interrupted_run.train(checkpoint) == undisturbed

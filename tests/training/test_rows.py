@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from tailbatch.training import Rows
+from tailbatch.training import Rows, score_rows
 from tailbatch.training.rows import dense_rows
 
 
@@ -53,3 +53,20 @@ def test_rows_of_a_read_only_array():
     matrix = np.zeros((2, 2), dtype=np.float32)
     matrix.setflags(write=False)
     assert Rows(matrix).fetch(np.array([1])).tolist() == [[0, 0]]
+
+
+def test_scoring_takes_a_bounded_number_of_rows_at_a_time_and_keeps_no_gradient():
+    matrix = np.arange(2 * 2500.0).reshape(2500, 2)
+    layer = torch.nn.Linear(2, 3)
+    seen = []
+
+    def score(x):
+        seen.append(len(x))
+        assert not torch.is_grad_enabled()
+        return layer(x)
+
+    scores = score_rows(score, Rows(matrix))
+    assert seen == [1024, 1024, 452]
+    whole = layer(torch.from_numpy(matrix).float()).detach().numpy()
+    np.testing.assert_allclose(scores, whole, rtol=1e-6)
+    assert torch.is_grad_enabled()

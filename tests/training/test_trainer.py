@@ -16,7 +16,7 @@ from tailbatch.errors import TrainingError, TrainingInterrupted
 from tailbatch.metrics import evaluate
 from tailbatch.models import MODELS, make_model, wrap
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import STRATEGIES, Geometric, Selector
+from tailbatch.selection import STRATEGIES, Geometric, Selector, make_selector
 from tailbatch.training import Callback, Trainer, weights_digest
 
 
@@ -137,8 +137,9 @@ def test_the_training_loss_is_measured_over_all_rows(train, parts):
     last = training.sample_losses[3]
     assert last.shape == (parts.train.n_samples,)
     assert training.epochs[2].training_bce == pytest.approx(last.mean())
-    # The MLP's objective is the mean BCE, so both agree.
-    assert training.epochs[2].training_objective == pytest.approx(last.mean(), rel=1e-6)
+    # The MLP's objective is the BCE's sum over its labels, so both agree.
+    total = parts.train.n_labels * last.mean()
+    assert training.epochs[2].training_objective == pytest.approx(total, rel=1e-6)
     if training.best_epoch == 3:
         p = model.predict_proba(torch.from_numpy(parts.train.X.astype(np.float32))).double()
         y = torch.from_numpy(parts.train.Y).double()
@@ -351,6 +352,7 @@ def test_a_finished_checkpoint_is_read_not_trained_again(train, tmp_path):
         ({"seed": 1}, "its seed is 0, this one's is 1"),
         ({"model": "c2ae"}, "its .* is "),
         ({"strategy": "hard"}, "hard"),
+        ({"pressure": 2}, "saved with selection_pressure 16, this selector has 2"),
     ],
 )
 def test_another_trainings_checkpoint_is_refused(train, tmp_path, change, named):
@@ -358,6 +360,21 @@ def test_another_trainings_checkpoint_is_refused(train, tmp_path, change, named)
     train(trainer=trainer)
     with pytest.raises(TrainingError, match=rf"belongs to another training \(.*{named}"):
         train(trainer=trainer, **change)
+
+
+def test_a_refused_checkpoint_leaves_model_and_selector_as_they_were(train, parts, tmp_path):
+    trainer = {"checkpoint": tmp_path / "c.safetensors", "checkpoint_every": 1}
+    train(trainer=trainer)
+    model = make_model("mlp", parts.train, seed=0)
+    options = {"weights": 1.0, "batch_size": 16, "warm_up_epochs": 1, "cap_quantile": 0.9}
+    selector = make_selector("adaptive", parts.train.Y, **options)
+    before = weights_digest(model), selector.digest()
+    plan = TrainingPlan(epochs=4, batch_size=16, lr=0.01, warm_up_epochs=1)
+    with pytest.raises(
+        TrainingError, match=r"cap_quantile None, this selector has 0.9, with weigh"
+    ):
+        Trainer(plan, **trainer).fit(model, parts, selector)
+    assert (weights_digest(model), selector.digest()) == before
 
 
 def test_another_datasets_checkpoint_is_refused(train, parts, tmp_path):

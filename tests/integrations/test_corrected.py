@@ -1,0 +1,97 @@
+"""Importance weights arrive in every framework: the same weights of the model as a loop by hand."""
+
+import numpy as np
+import pytest
+
+from integrations.corrected_work import (
+    Module,
+    Weighing,
+    accelerate_rank,
+    huggingface_rank,
+    lightning_rank,
+    plain_loop,
+    with_accelerate,
+    with_huggingface,
+    with_lightning,
+    with_trainer,
+)
+from integrations.ranks import run_ranks
+from tailbatch.errors import SelectionError
+
+
+def same(weights, expected, rtol=1e-4):
+    np.testing.assert_allclose(weights, expected, rtol=rtol, atol=1e-5)
+
+
+def test_the_weights_make_a_difference():
+    assert not np.allclose(plain_loop(), plain_loop(weighted=False), rtol=1e-2)
+
+
+@pytest.mark.parametrize("module", [Module, Weighing])
+@pytest.mark.parametrize(
+    ("options", "accumulate"), [({}, 1), ({"workers": 2}, 1), ({"accumulate_grad_batches": 4}, 4)]
+)
+def test_lightning(module, options, accumulate):
+    same(with_lightning(module, **options), plain_loop(accumulate))
+
+
+def test_lightning_with_mixed_precision():
+    same(with_lightning(precision="bf16-mixed"), plain_loop(), rtol=0.1)
+
+
+def test_lightning_on_two_processes():
+    for weights in run_ranks(lightning_rank, 2):
+        same(weights, plain_loop())
+
+
+def test_lightning_refuses_a_loss_that_it_cannot_weigh():
+    class Summed(Module):
+        def training_step(self, batch):
+            outputs = super().training_step(batch)
+            return {**outputs, "loss": outputs["losses"].sum()}
+
+    class Detached(Module):
+        def training_step(self, batch):
+            outputs = super().training_step(batch)
+            return {**outputs, "losses": outputs["losses"].detach()}
+
+    for module in (Summed, Detached):
+        with pytest.raises(SelectionError, match=r"train on selector\.mean\(losses, index\)"):
+            with_lightning(module)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_accelerate(tmp_path, accumulate):
+    same(with_accelerate(tmp_path, accumulate), plain_loop(accumulate))
+
+
+def test_accelerate_on_two_processes(tmp_path):
+    for weights in run_ranks(accelerate_rank, 2, tmp_path):
+        same(weights, plain_loop())
+
+
+@pytest.mark.parametrize(
+    ("options", "accumulate"),
+    [
+        ({}, 1),
+        ({"dataloader_num_workers": 2, "max_lag": 4}, 1),
+        ({"gradient_accumulation_steps": 3, "max_lag": 2}, 3),
+    ],
+)
+def test_the_trainer_of_transformers(tmp_path, options, accumulate):
+    same(with_huggingface(tmp_path, **options), plain_loop(accumulate))
+
+
+def test_the_trainer_of_transformers_with_mixed_precision(tmp_path):
+    same(with_huggingface(tmp_path, bf16=True), plain_loop(), rtol=0.1)
+
+
+def test_the_trainer_of_transformers_on_two_processes(tmp_path):
+    for weights in run_ranks(huggingface_rank, 2, tmp_path):
+        same(weights, plain_loop())
+
+
+def test_two_ranks_train_as_one_process():
+    alone = with_trainer()
+    for objectives in run_ranks(with_trainer, 2):
+        same(objectives, alone, rtol=1e-3)
