@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,7 +124,7 @@ def _row(
 def _problem(name: str, size: str, **options: object) -> tuple[MultiLabelModel, Tensor, Tensor]:
     n_features, n_labels = SIZES[size]
     with seeded(0, "benchmark"):
-        model = MODELS[name](n_features, n_labels, **options)
+        model: Any = MODELS[name](n_features, n_labels, **options)
         return model, torch.rand(BATCH, n_features), (torch.rand(BATCH, n_labels) < 0.03).float()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ from tailbatch.selection import (
     AdaptiveSelector,
     ChainSelector,
     HardSelector,
+    ImportanceSelector,
     RandomSelector,
     Selector,
 )
@@ -30,6 +32,7 @@ ROUNDS = 41
 MERGE_EVERY = 64  # one merge of the rank order falls into each turn of `hard`
 SIZES = [10**4, 10**5, 10**6, 10**7, 10**8]
 PEER_SIZES = [10**6, 10**7]
+LABELS = 10
 CHAIN_LABELS, CHAIN_CARDINALITY = 50, 3
 SCENE = (2407, 294, 6)
 
@@ -46,6 +49,11 @@ def main() -> None:
             f"NumPy {np.__version__}, torch {torch.__version__}; load {os.getloadavg()[1]:.0f} on "
             f"{os.cpu_count()} cores (on a busy machine only the ratios mean something).",
             table(["adaptive, s_e = 16", "ms a batch", "against 10^4", "target"], _flat_rows()),
+            table(
+                ["importance, by the gradient", "ms a batch", "against 10^4", "target"],
+                [*_importance_rows(), *_outlier_rows()],
+            ),
+            table(["beside it", "ms", "importance", "target"], [*_tree_rows(), *_shuffle_rows()]),
             table(["peer, law renewed each batch", "ms a batch", "adaptive", "target"], _peers()),
             table(
                 ["other strategies", "ms a batch", "target"],
@@ -66,10 +74,10 @@ def heavy_tailed(n: int) -> npt.NDArray[np.float32]:
     return np.exp(losses, out=losses)
 
 
-def batches_of(selector: Selector, count: int = BATCHES) -> Work:
+def batches_of(selector: Selector, count: int = BATCHES, labels: tuple[int, ...] = ()) -> Work:
     """Draw and observe `count` batches, going on where the last call stopped."""
     rng = np.random.default_rng(1)
-    losses = np.exp(2 * rng.standard_normal((count, selector.batch_size)))
+    losses = np.exp(2 * rng.standard_normal((count, selector.batch_size, *labels)))
 
     def forever() -> Iterator[npt.NDArray[np.int64]]:
         while True:
@@ -80,6 +88,8 @@ def batches_of(selector: Selector, count: int = BATCHES) -> Work:
     def work() -> None:
         for row in losses:
             index = next(source)
+            if selector.corrected:
+                selector.importance_weights()
             selector.observe(row[: len(index)])
 
     work()  # the first batches learn how many candidates to propose
@@ -104,6 +114,86 @@ def _flat_rows() -> list[list[str]]:
         [f"n = {name}", _ms(value), f"{value / seconds['10^4']:.1f}x", targets.get(name, "")]
         for name, value in seconds.items()
     ]
+
+
+# ---- importance --------------------------------------------------------------------------------
+
+
+def one_label_each(n: int) -> sparse.csr_array:
+    """Return labels of Zipf frequencies, one a row: small enough for 10^8 rows."""
+    frequency = 1 / np.arange(1, LABELS + 1)
+    bounds = np.cumsum(frequency / frequency.sum())
+    draws = np.random.default_rng(0).random(n, dtype=np.float32)
+    labels = np.minimum(np.searchsorted(bounds, draws), LABELS - 1).astype(np.int32)
+    starts = np.arange(n + 1, dtype=np.int32)
+    return sparse.csr_array((np.ones(n, dtype=bool), labels, starts), shape=(n, LABELS))
+
+
+def importance(n: int, **options: object) -> ImportanceSelector:
+    settings = {"score": "gradient", "batch_size": BATCH, **options}
+    return ImportanceSelector(one_label_each(n), **settings)  # type: ignore[arg-type]
+
+
+def _importance_rows() -> list[list[str]]:
+    works = {f"10^{int(np.log10(n))}": batches_of(importance(n), labels=(LABELS,)) for n in SIZES}
+    seconds = {name: total / BATCHES for name, total in interleaved(works, rounds=ROUNDS).items()}
+    targets = {"10^7": "at most 0.5 ms on an idle core", "10^8": "at most 5x"}
+    return [
+        [f"n = {name}", _ms(value), f"{value / seconds['10^4']:.1f}x", targets.get(name, "")]
+        for name, value in seconds.items()
+    ]
+
+
+def _outlier_rows() -> list[list[str]]:
+    """Show one sample whose norm is a million times the mean."""
+    n = 10**6
+    plain, spoiled = importance(n), importance(n)
+    values = np.ones(n, dtype=np.int64)
+    values[n // 2] = 10**6
+    spoiled._table.change(np.arange(n), values)
+    works = {
+        "plain": batches_of(plain, labels=(LABELS,)),
+        "outlier": batches_of(spoiled, labels=(LABELS,)),
+    }
+    seconds = interleaved(works, rounds=ROUNDS)
+    ratio = f"{seconds['outlier'] / seconds['plain']:.1f}x without it"
+    return [
+        [
+            "n = 1e+06, one norm 10^6 times the mean",
+            _ms(seconds["outlier"] / BATCHES),
+            ratio,
+            "flat",
+        ]
+    ]
+
+
+def _tree_rows() -> list[list[str]]:
+    rows = []
+    for n in PEER_SIZES:
+        tree = prioritized(n)
+        if tree is None:
+            return [["TorchRL PrioritizedSampler", "its compiled part does not load", "", ""]]
+        works = {"ours": batches_of(importance(n), labels=(LABELS,)), "tree": tree}
+        seconds = interleaved(works, rounds=ROUNDS)
+        ratio = f"{seconds['tree'] / seconds['ours']:.1f}x faster"
+        each = _ms(seconds["tree"] / BATCHES)
+        rows.append([f"TorchRL PrioritizedSampler, a batch, n = {n:.0e}", each, ratio, ""])
+    return rows
+
+
+def _shuffle_rows() -> list[list[str]]:
+    n = 10**7
+    selector = importance(n, score="prior")
+    rng = np.random.default_rng(0)
+
+    def shuffle() -> None:
+        selector._order = None
+        selector._weighted_shuffle(0)
+
+    works = {"permutation": lambda: rng.permutation(n), "weighted": shuffle}
+    seconds = interleaved(works, rounds=5, clock=time.process_time)
+    ratio = f"{seconds['weighted'] / seconds['permutation']:.2f}x for a weighted shuffle"
+    return [["a permutation, n = 1e+07", _ms(seconds["permutation"]), ratio, "at most 2x"]]
 
 
 # ---- peers -------------------------------------------------------------------------------------

@@ -6,59 +6,31 @@ the records of a store into that file.
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 from reproduction import answers, causes, choice, paper, speed, strategies
+from reproduction.cells import collected, facts_of
 from reproduction.figure import draw_imbalance, draw_printed, draw_results
-from reproduction.gains import facts_of, gain
 from reproduction.text import ARMS, CONTENDERS, TITLES, in_brief, shown, table
 
-from tailbatch.report.archive import open_records, write_archive
-from tailbatch.report.evidence import Evidence, read_store
-from tailbatch.results import ResultStore, default_pressure, pressure_text
+from tailbatch.analysis.gains import gain
+from tailbatch.analysis.published import directions
+from tailbatch.results import ResultStore
+from tailbatch.results.archive import open_records, write_archive
+from tailbatch.results.frames import Evidence
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records.jsonl.gz"
 PAGE = HERE.parent / "docs" / "reproduction.md"
 PICTURES = HERE.parent / "docs" / "assets"
 README = HERE.parent / "README.md"
-USUAL_RATE = 1e-4
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
 
 
 def read() -> Evidence:
-    """Return the committed records, with what the selectors said at the end beside each run."""
-    records = open_records(RECORDS)
-    evidence = read_store(records)
-    said = pd.DataFrame(
-        {
-            "digest": record.spec.digest,
-            "effective_sample_size": record.diagnostics.get("effective_sample_size"),
-            "effective_pressure": record.diagnostics.get("effective_pressure"),
-            "distinct_share": record.diagnostics.get("distinct_share"),
-        }
-        for record in records.records()
-    )
-    runs = evidence.runs.merge(said, on="digest")
-    # A model at another learning rate is another learner on the same data.
-    usual = runs["plan_lr"] == USUAL_RATE
-    learners = runs["learner"].where(usual, runs["learner"] + ", lr " + runs["plan_lr"].map(str))
-    arms = list(map(arm, runs.to_dict("records")))
-    return replace(evidence, runs=runs.assign(arm=arms, data=runs["dataset"], learner=learners))
-
-
-def arm(run: dict[str, object]) -> str:
-    """Return the name of a run's way to choose batches, whatever else is in the records."""
-    strategy, pressure = str(run["strategy"]), run["selection_pressure"]
-    options = run["strategy_options"]
-    parts = [
-        strategy,
-        "" if pressure == pressure_text(default_pressure(strategy)) else pressure,
-        "" if options == "{}" else options,
-    ]
-    return " ".join(str(part) for part in parts if part)
+    """Return the committed records."""
+    return collected(open_records(RECORDS))
 
 
 def page(evidence: Evidence) -> str:
@@ -96,7 +68,7 @@ def pictures(evidence: Evidence) -> None:
         facts_of(evidence)["mean_imbalance_ratio"],
         PICTURES / "imbalance.svg",
     )
-    draw_printed(paper.directions(evidence.runs), PICTURES / "printed.svg")
+    draw_printed(directions(evidence.runs), PICTURES / "printed.svg")
 
 
 def results(evidence: Evidence) -> str:

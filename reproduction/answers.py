@@ -1,27 +1,36 @@
 """The page's first section: the questions one would ask, each answered by the records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from textwrap import fill
 
 import pandas as pd
-from reproduction.choice import SKEWED, kinds_of_cells, mean_ranks, skewed_datasets
-from reproduction.gains import CELL, Gain, gain, where_all_ran
-from reproduction.paper import directions
-from reproduction.speed import RATES, at_both_rates
-from reproduction.strategies import by_objective
+from reproduction.cells import at_both_rates, by_loss, gain_at
+from reproduction.choice import SKEWED, kinds_of_cells, skewed_datasets
 from reproduction.text import (
+    ADAPTIVE,
     ARMS,
-    AT_FAST,
+    BALANCED,
     CONTENDERS,
+    FOCUS,
+    LOSSES,
+    MINORITY,
     MLPS,
     NAMES,
     PAPER_MODELS,
+    RANDOM,
+    RATES,
     TITLES,
+    UNIFORM,
     shown,
     table,
 )
 
-from tailbatch.report.evidence import Evidence
+from tailbatch.analysis import Arm
+from tailbatch.analysis.gains import Gain, gain, mean_ranks, where_all_ran
+from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.published import directions
+from tailbatch.results.frames import Evidence
 
 _OVERALL = ("macro_auc", "macro_f")
 _RARE = "minority_average_precision"
@@ -34,7 +43,8 @@ def in_short(evidence: Evidence) -> str:
     text = (
         "In percent of the test metric, positive is better, 95% intervals in brackets, from the "
         "spread over folds, then in how many cells it is better; a cell is a dataset and a model. The "
-        "answers follow from the intervals: yes where all of them leave zero out, in part where some do."
+        "answers follow from the intervals: yes where all of them leave zero out, in part where some do. "
+        "Below three folds there is no interval, and so no yes."
     )
     picture = (
         "![Change against random batches for each strategy, by kind of data and model, with intervals]"
@@ -53,7 +63,8 @@ def in_words(evidence: Evidence) -> str:
         _loss_in_words(evidence.runs),
         _models_in_words(runs),
         "**Where labels are nearly balanced** there is nothing to gain.",
-        "In percent; not sure: the 95% interval holds zero.",
+        "In percent; n.s. (not significant): the 95% interval contains zero, or there are fewer than "
+        "three folds.",
     ]
     *listed, note = (fill(line, 104, subsequent_indent="  ") for line in lines)
     return "\n".join(f"- {line}" for line in listed) + f"\n\n{note}"
@@ -63,7 +74,7 @@ def _rate_in_words(runs: pd.DataFrame) -> str:
     both = at_both_rates(runs, MLPS[:1])
 
     def change(lr: str, metric: str) -> str:
-        return _signed(gain(both, f"minority at {lr}", metric, f"random at {lr}"))
+        return _signed(gain_at(both, MINORITY, metric, lr))
 
     return (
         "**Set the learning rate first.** At the paper's 1e-4 a plain network is still learning after "
@@ -74,43 +85,41 @@ def _rate_in_words(runs: pd.DataFrame) -> str:
 
 
 def _loss_in_words(runs: pd.DataFrame) -> str:
-    ways = [
-        f"{loss}, {arm}{AT_FAST}"
-        for loss in ("bce", "weighted_bce")
-        for arm in ("random", "minority")
-    ]
-    shared = where_all_ran(by_objective(runs), ways)
+    fast = RATES[1]
+    plain, selected = (replace(arm, loss="bce", rate=fast) for arm in (RANDOM, MINORITY))
+    loss, both = (replace(arm, loss="weighted_bce") for arm in (plain, selected))
+    shared = where_all_ran(by_loss(runs), [plain, selected, loss, both])
 
-    def change(way: str, metric: str, baseline: str = "bce, random") -> str:
-        return _signed(gain(shared, way + AT_FAST, metric, baseline + AT_FAST))
+    def change(way: Arm, metric: str, baseline: Arm = plain) -> str:
+        return _signed(gain(shared, way, metric, baseline))
 
-    loss, both = "weighted_bce, random", "weighted_bce, minority"
     return (
         "**Then try a weighted loss**, "
-        '`TailbatchClassifier(strategy="random", model__objective="weighted_bce")`. At 1e-3 on '
+        '`TailbatchClassifier(strategy="random", loss="weighted_bce")`. At 1e-3 on '
         f"{shared['data'].nunique()} datasets it changes with random batches minority AP by "
         f"{change(loss, _RARE)} and Macro-AUC by {change(loss, 'macro_auc')}; `minority` with a plain "
-        f"loss by {change('bce, minority', _RARE)} and {change('bce, minority', 'macro_auc')}; "
+        f"loss by {change(selected, _RARE)} and {change(selected, 'macro_auc')}; "
         "`minority` on top of the weighted loss, against that loss alone, by "
         f"{change(both, _RARE, loss)} and {change(both, 'macro_auc', loss)}."
     )
 
 
 def _models_in_words(runs: pd.DataFrame) -> str:
-    slow = where_all_ran(runs[runs["learner"].isin(PAPER_MODELS)], list(CONTENDERS))
+    slow = where_all_ran(runs[runs["learner"].isin(PAPER_MODELS)], CONTENDERS)
     both = at_both_rates(runs, PAPER_MODELS)
-    arms = ("balanced", "minority", "adaptive")
+    arms = (BALANCED, MINORITY, ADAPTIVE)
 
     def changes(lr: str) -> str:
-        found = [gain(both, f"{arm} at {lr}", _RARE, f"random at {lr}") for arm in arms]
+        found = [gain_at(both, arm, _RARE, lr) for arm in arms]
         return f"{_signed(found[0])}, {_signed(found[1])} and {_signed(found[2])} at {lr}"
 
     first = [_signed(gain(slow, arm, _RARE)) for arm in arms]
-    faster = gain(both, "random at 1e-3", _RARE, "random at 1e-4")
+    slow_arm, fast_arm = (replace(RANDOM, rate=lr) for lr in RATES)
+    faster = gain(both, fast_arm, _RARE, slow_arm)
     return (
         "**The paper's models** have losses of their own and are still learning at 1e-4, too. Minority "
         f"AP changes there with `balanced` by {first[0]}, with `minority` by {first[1]}, with `adaptive` "
-        f"as published by {first[2]} and Macro-AUC by {_signed(gain(slow, 'adaptive', 'macro_auc'))}. "
+        f"as published by {first[2]} and Macro-AUC by {_signed(gain(slow, ADAPTIVE, 'macro_auc'))}. "
         f"Of these {slow.groupby(CELL).ngroups} datasets and models {both.groupby(CELL).ngroups} ran at "
         f"both rates: there the three change minority AP by {changes('1e-4')}, by {changes('1e-3')}; the "
         f"rate alone gives random batches {_signed(faster)}."
@@ -121,7 +130,7 @@ def _signed(found: Gain | None) -> str:
     """Return a gain in a sentence, and whether it is sure."""
     if found is None:
         return "not known"
-    return f"{found.percent:+.1f}%{'' if found.sure else ' (not sure)'}"
+    return f"{found.percent:+.1f}%{'' if found.sure else ' (n.s.)'}"
 
 
 def _does_adaptive_help(runs: pd.DataFrame) -> str:
@@ -131,7 +140,7 @@ def _does_adaptive_help(runs: pd.DataFrame) -> str:
     if not run:
         return ""
     return (
-        f"**Does adaptive (16) help the paper's models?** {_answer(deep, 'adaptive', _OVERALL)} Of the "
+        f"**Does adaptive (16) help the paper's models?** {_answer(deep, ADAPTIVE, _OVERALL)} Of the "
         f"{run} printed directions that we ran, {counts.get('confirmed', 0)} are confirmed and "
         f"{counts.get('contradicted', 0)} contradicted."
     )
@@ -139,19 +148,19 @@ def _does_adaptive_help(runs: pd.DataFrame) -> str:
 
 def _beside_uniform(runs: pd.DataFrame) -> str:
     deep = runs[runs["learner"].isin(PAPER_MODELS)]
-    shared = where_all_ran(deep, ["random", "uniform", "adaptive"])
+    shared = where_all_ran(deep, [RANDOM, UNIFORM, ADAPTIVE])
     if not len(shared):
         return ""
     return (
         "**Is drawing hard samples better than batches that merely overlap?** "
-        f"{_answer(shared, 'adaptive', _OVERALL, 'uniform')} This is against `uniform`, which draws "
+        f"{_answer(shared, ADAPTIVE, _OVERALL, UNIFORM)} This is against `uniform`, which draws "
         "independent batches without looking at losses."
     )
 
 
 def _rare_labels(evidence: Evidence) -> str:
     """Whether minority labels gain, by how imbalanced the labels are."""
-    runs = where_all_ran(evidence.runs, list(CONTENDERS))
+    runs = where_all_ran(evidence.runs, CONTENDERS)
     skewed = runs["data"].isin(skewed_datasets(evidence))
     rows = []
     for kind, some in (
@@ -177,13 +186,16 @@ def _more_than_speed(runs: pd.DataFrame) -> list[str]:
     metrics = ["macro_auc", _RARE]
     answers = []
     for who, learners, arm in (
-        ("the MLP", MLPS[:1], "minority"),
-        ("the paper's models", PAPER_MODELS, "adaptive"),
+        ("the MLP", MLPS[:1], MINORITY),
+        ("the paper's models", PAPER_MODELS, ADAPTIVE),
     ):
         shared = at_both_rates(runs, learners)
         if not len(shared):
             continue
-        slow, fast = (_answer(shared, f"{arm} at {lr}", metrics, f"random at {lr}") for lr in RATES)
+        slow, fast = (
+            _answer(shared, replace(arm, rate=lr), metrics, replace(RANDOM, rate=lr))
+            for lr in RATES
+        )
         answers += [
             f"**Is the gain of {who} more than speed?** {ARMS[arm]} against random, "
             f"{shared.groupby(CELL).ngroups} cells that ran at both rates.\n"
@@ -195,23 +207,24 @@ def _more_than_speed(runs: pd.DataFrame) -> list[str]:
 
 def _loss_or_selection(runs: pd.DataFrame) -> str:
     """Set the MLP's reweighted losses beside selection, and both together."""
-    losses = {"bce": "plain BCE", "weighted_bce": "weighted BCE", "asymmetric": "asymmetric loss"}
-    plain = ("bce", "random")
-    pairs = [(("bce", "minority"), plain)]
-    for loss in ("weighted_bce", "asymmetric"):
-        pairs += [((loss, "random"), plain), ((loss, "minority"), (loss, "random"))]
     metrics = ["macro_f", "tuned_macro_f", _RARE]
-    ways, rows = by_objective(runs), []
-    for rate in ("", AT_FAST):
-        names = {(loss, arm): f"{loss}, {arm}{rate}" for pair in pairs for loss, arm in pair}
-        shared = where_all_ran(ways, sorted(names.values()))
+    ways, rows = by_loss(runs), []
+    for rate in RATES:
+        plain, *others = (replace(RANDOM, loss=loss, rate=rate) for loss in LOSSES)
+        pairs = [(replace(plain, strategy="minority", pressure=MINORITY.pressure), plain)]
+        for other in others:
+            selected = replace(other, strategy="minority", pressure=MINORITY.pressure)
+            pairs += [(other, plain), (selected, other)]
+        shared = where_all_ran(ways, list({arm for pair in pairs for arm in pair}))
         if not len(shared):
             continue
-        where = f"{rate or ' at 1e-4'} ({shared['data'].nunique()} datasets)"
-        for way, baseline in pairs:
-            found = [gain(shared, names[way], metric, names[baseline]) for metric in metrics]
+        where = f" at {rate} ({shared['data'].nunique()} datasets)"
+        for pair in pairs:
+            found = [gain(shared, pair[0], metric, pair[1]) for metric in metrics]
             known = [each for each in found if each]
-            title, against = (f"{arm}, {losses[loss]}" for loss, arm in (way, baseline))
+            title, against = (
+                f"{arm.strategy}, {LOSSES[arm.loss or 'bce'] or 'plain BCE'}" for arm in pair
+            )
             rows.append((title + where, against, yes_or_no(known), *map(shown, found)))
     if not rows:
         return ""
@@ -222,8 +235,8 @@ def _loss_or_selection(runs: pd.DataFrame) -> str:
 def _which_default(evidence: Evidence) -> str:
     rows = []
     for kind, runs in kinds_of_cells(evidence).items():
-        means = mean_ranks(runs, list(CONTENDERS))[1]
-        best = min(means.values())
+        means = mean_ranks(runs, CONTENDERS, FOCUS)["mean"]
+        best = means.min()
         ranks = (f"{means[arm]:.2f}" for arm in CONTENDERS)
         rows.append((kind, *(f"**{r}**" if r == f"{best:.2f}" else r for r in ranks)))
     if not rows:
@@ -237,7 +250,7 @@ def _which_default(evidence: Evidence) -> str:
     return "\n\n".join(["### Which default?", text, table(header, rows)])
 
 
-def _answer(runs: pd.DataFrame, arm: str, metrics: Sequence[str], baseline: str = "random") -> str:
+def _answer(runs: pd.DataFrame, arm: Arm, metrics: Sequence[str], baseline: Arm = RANDOM) -> str:
     """Return yes or no by the intervals of all metrics, and the figures."""
     found = {metric: gain(runs, arm, metric, baseline) for metric in metrics}
     figures = [

@@ -4,10 +4,21 @@ import json
 from itertools import product
 
 import pandas as pd
-from reproduction.gains import gain, where_all_ran
-from reproduction.text import FOCUS, PAPER_MODELS, TITLES, shown, table
+from reproduction.text import (
+    ADAPTIVE,
+    FOCUS,
+    PAPER_MODELS,
+    RANDOM,
+    TITLES,
+    UNIFORM,
+    listed,
+    shown,
+    table,
+)
 
-from tailbatch.report.evidence import Evidence
+from tailbatch.analysis import Arm
+from tailbatch.analysis.gains import gain, where_all_ran
+from tailbatch.results.frames import Evidence
 
 _FLAT = 0.93  # an effective sample size of this share of the rows or more is nearly uniform
 
@@ -59,33 +70,30 @@ def script(evidence: Evidence) -> str:
     ]
     if unshuffled:
         header = ["baseline", *(TITLES[metric] for metric in FOCUS)]
-        dela = runs[runs["learner"] == "dela"]
+        dela = runs[runs["learner"] == PAPER_MODELS[-1]]
         # Only the datasets and folds where all ran, so that the rows can be compared.
-        dela = where_all_ran(dela, ["random", "adaptive", unshuffled])
+        dela = where_all_ran(dela, [RANDOM, ADAPTIVE, unshuffled])
         rows = [
-            ("unshuffled against shuffled", *_gains(dela, unshuffled, "random")),
-            ("adaptive (16) against unshuffled", *_gains(dela, "adaptive", unshuffled)),
-            ("adaptive (16) against shuffled", *_gains(dela, "adaptive", "random")),
+            ("unshuffled against shuffled", *_gains(dela, unshuffled, RANDOM)),
+            ("adaptive (16) against unshuffled", *_gains(dela, ADAPTIVE, unshuffled)),
+            ("adaptive (16) against shuffled", *_gains(dela, ADAPTIVE, RANDOM)),
         ]
         parts += ["And the baseline:", table(header, rows)]
     return "\n\n".join(parts)
 
 
-def _gains(runs: pd.DataFrame, arm: str, baseline: str) -> list[str]:
+def _gains(runs: pd.DataFrame, arm: Arm, baseline: Arm) -> list[str]:
     return [shown(gain(runs, arm, metric, baseline)) for metric in FOCUS]
 
 
-def _options(runs: pd.DataFrame, wanted: dict[str, object]) -> str:
-    """Return the name of the arm with just these options, empty if it was not run."""
-    for arm, text in runs[["arm", "strategy_options"]].drop_duplicates().itertuples(index=False):
-        if json.loads(text) == wanted:
-            return str(arm)
-    return ""
+def _options(runs: pd.DataFrame, wanted: dict[str, object]) -> Arm | None:
+    """Return the arm with just these options, None if it was not run."""
+    return next((arm for arm in runs["arm"].unique() if json.loads(arm.options) == wanted), None)
 
 
-def _ablation(runs: pd.DataFrame, arms: dict[str, str]) -> str:
+def _ablation(runs: pd.DataFrame, arms: dict[str, Arm]) -> str:
     rows = [
-        (name, *(shown(gain(runs, arm, metric, "adaptive")) for metric in FOCUS))
+        (name, *(shown(gain(runs, arm, metric, ADAPTIVE)) for metric in FOCUS))
         for name, arm in arms.items()
     ]
     return table(["adaptive with", *(TITLES[metric] for metric in FOCUS)], rows)
@@ -94,14 +102,12 @@ def _ablation(runs: pd.DataFrame, arms: dict[str, str]) -> str:
 def diagnosis(evidence: Evidence) -> str:
     """Show where adaptive does not help, and what the selector itself says about it."""
     runs = evidence.runs[evidence.runs["learner"].isin(PAPER_MODELS)]
-    mine = runs[runs["arm"] == "adaptive"]
+    mine = runs[runs["arm"] == ADAPTIVE]
     share = mine["effective_sample_size"] / _train_rows(mine)
     shares = share.groupby(mine["data"]).median()
     rows = []
     for data, group in mine.groupby("data"):
-        gains = {
-            m: gain(runs[runs["data"] == data], "adaptive", m) for m in ("macro_auc", "macro_f")
-        }
+        gains = {m: gain(runs[runs["data"] == data], ADAPTIVE, m) for m in ("macro_auc", "macro_f")}
         rows.append(
             (
                 data,
@@ -147,11 +153,11 @@ def _flat_or_not(runs: pd.DataFrame, shares: pd.Series) -> str:
         here = runs[runs["data"].isin(some.index)]
         found = [
             f"{TITLES[metric]} {each} against {baseline}, {each.better_cells} of {each.cells} cells"
-            for baseline, metric in product(("random", "uniform"), ("macro_auc", "macro_f"))
-            if (each := gain(here, "adaptive", metric, baseline))
+            for baseline, metric in product((RANDOM, UNIFORM), ("macro_auc", "macro_f"))
+            if (each := gain(here, ADAPTIVE, metric, baseline))
         ]
         if found:
-            parts.append(f"{which} on {', '.join(some.index)}: {'; '.join(found)}.")
+            parts.append(f"{which} on {listed(some.index)}: {'; '.join(found)}.")
     return " ".join(parts)
 
 

@@ -1,32 +1,40 @@
 """Which strategy to take by default and how to set it up, and whether that holds elsewhere."""
 
 import pandas as pd
-from reproduction.gains import CELL, facts_of, gain, mean_rank, where_all_ran
+from reproduction.cells import facts_of
 from reproduction.strategies import against_random
 from reproduction.text import (
     ARMS,
+    BALANCED,
     CONTENDERS,
+    FALLING_MINORITY,
     FAST_MLPS,
     FAST_MODELS,
     FOCUS,
+    MINORITY,
     MLPS,
     NAMES,
     PAPER_MODELS,
+    RANDOM,
     TITLES,
     learner_name,
+    listed,
     percent,
     shown,
     table,
 )
 
-from tailbatch.report.evidence import Evidence
+from tailbatch.analysis import Arm, Dataset
+from tailbatch.analysis.gains import gain, mean_ranks, where_all_ran
+from tailbatch.analysis.keys import CELL
+from tailbatch.results.frames import Evidence
 
 SKEWED = 2  # a mean imbalance ratio above this is what selection is for
 
 
 def by_learner(evidence: Evidence) -> dict[str, pd.DataFrame]:
     """Return the runs of cells and folds where all contenders ran, by kind of learner."""
-    shared = where_all_ran(evidence.runs, list(CONTENDERS))
+    shared = where_all_ran(evidence.runs, CONTENDERS)
     learners = shared["learner"]
     kinds = {
         "MLP (lr 1e-4)": shared[learners == MLPS[0]],
@@ -52,21 +60,20 @@ def kinds_of_cells(evidence: Evidence) -> dict[str, pd.DataFrame]:
 
 def default(evidence: Evidence) -> str:
     """Rank the strategies that could be the default on validation rows."""
-    runs, arms = evidence.runs, list(CONTENDERS)
-    shared = where_all_ran(runs, arms)
+    shared = where_all_ran(evidence.runs, CONTENDERS)
     parts = ["## A default, from validation only"]
     if not len(shared):
         return "\n\n".join([*parts, "Not enough runs yet to rank the strategies in one cell."])
     parts += [
-        f"Mean rank on validation rows, 1 is best, {len(arms)} is last; the lowest mean comes first. "
-        "Cells count alike, with the folds that all have."
+        f"Mean rank on validation rows, 1 is best, {len(CONTENDERS)} is last; the lowest mean comes "
+        "first. Cells count alike, with the folds that all have."
     ]
     for title, some in {"all cells": shared, **kinds_of_cells(evidence)}.items():
-        parts += [_rank_note(title, some), _rank_table(some, arms)]
+        parts += [_rank_note(title, some), _rank_table(some)]
     return "\n\n".join(parts)
 
 
-def skewed_datasets(evidence: Evidence) -> set[str]:
+def skewed_datasets(evidence: Evidence) -> set[Dataset]:
     """Return the datasets whose labels are clearly imbalanced."""
     ratios = facts_of(evidence)["mean_imbalance_ratio"]
     return set(ratios.index[ratios > SKEWED])
@@ -74,39 +81,28 @@ def skewed_datasets(evidence: Evidence) -> set[str]:
 
 def _rank_note(title: str, runs: pd.DataFrame) -> str:
     return (
-        f"**{title[0].upper()}{title[1:]}** ({', '.join(sorted(set(runs['data'])))}): "
+        f"**{title[0].upper()}{title[1:]}** ({listed(runs['data'])}): "
         f"{runs.groupby(CELL).ngroups} cells, {len(runs) // len(CONTENDERS)} pairs of cell and fold."
     )
 
 
-def mean_ranks(
-    runs: pd.DataFrame, arms: list[str]
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Return each arm's mean rank on validation rows, for each metric and over all of them."""
-    ranks = {name: mean_rank(runs, arms, f"validation_{name}") for name in FOCUS}
-    ranks = {name: found for name, found in ranks.items() if found}
-    return ranks, {arm: sum(by[arm] for by in ranks.values()) / len(ranks) for arm in arms}
-
-
-def _rank_table(runs: pd.DataFrame, arms: list[str]) -> str:
-    ranks, means = mean_ranks(runs, arms)
+def _rank_table(runs: pd.DataFrame) -> str:
+    ranks = mean_ranks(runs, CONTENDERS, FOCUS).sort_values("mean", kind="stable")
     rows = [
-        (
-            NAMES[arm],
-            *(f"{found[arm]:.2f}" for found in ranks.values()),
-            f"{means[arm]:.2f}",
-        )
-        for arm in sorted(arms, key=means.__getitem__)
+        (NAMES[arm], *(f"{rank:.2f}" for rank in row))
+        for arm, row in zip(ranks.index, ranks.to_numpy(), strict=True)
     ]
-    return table(["strategy", *(TITLES[name] for name in ranks), "mean"], rows)
+    return table(["strategy", *(TITLES.get(name, name) for name in ranks)], rows)
 
 
-_CONSTANT = {f"minority {pressure}": str(pressure) for pressure in (2, 4, 8, 16, 32, 64)}
-_OWN = {"minority": "MeanIR"}
-_ANNEALED = {"minority 64:1": "64 to 1", "minority 64:4": "64 to 4"}
+_CONSTANT = {Arm("minority", float(pressure)): str(pressure) for pressure in (2, 4, 8, 16, 32, 64)}
+_OWN = {MINORITY: "MeanIR"}
+_FALLING = {FALLING_MINORITY: "64 to 1"}
+_FALLING_LESS = {Arm("minority", (64.0, 4.0)): "64 to 4"}
 _POWER_1 = {
-    f'minority {pressure} {{"power": 1.0}}': f"{name}, power 1"
-    for pressure, name in (("4", "4"), ("16", "16"), ("64:1", "64 to 1"))
+    Arm("minority", arm.pressure, '{"power": 1.0}'): f"{name}, power 1"
+    for arm, name in (_CONSTANT | _FALLING).items()
+    if name in ("4", "16", "64 to 1")
 }
 
 
@@ -121,17 +117,17 @@ def tuning(evidence: Evidence) -> str:
 
 def _setups(evidence: Evidence) -> str:
     """Set ways to set up minority beside each other, at the paper's learning rate and at a higher one."""
-    balanced = {"balanced": "balanced"}
+    balanced = {BALANCED: "balanced"}
     tried = {
-        MLPS[0]: _CONSTANT | _OWN | _ANNEALED | _POWER_1 | balanced,
-        FAST_MLPS[0]: _CONSTANT | _OWN | {"minority 64:1": _ANNEALED["minority 64:1"]} | balanced,
+        MLPS[0]: _CONSTANT | _OWN | _FALLING | _FALLING_LESS | _POWER_1 | balanced,
+        FAST_MLPS[0]: _CONSTANT | _OWN | _FALLING | balanced,
     }
     metrics = [f"validation_{name}" for name in FOCUS if name != "minority_macro_f"]
     header = [TITLES[metric.removeprefix("validation_")] for metric in metrics]
     parts = []
     for learner, arms in tried.items():
         runs = evidence.runs[evidence.runs["learner"] == learner]
-        shared = where_all_ran(runs, ["random", *arms])
+        shared = where_all_ran(runs, [RANDOM, *arms])
         if not len(shared):
             continue
         rows = [
@@ -139,7 +135,7 @@ def _setups(evidence: Evidence) -> str:
             for arm, name in arms.items()
         ]
         parts += [
-            f"{learner_name(learner)} on {', '.join(sorted(set(shared['data'])))}, "
+            f"{learner_name(learner)} on {listed(shared['data'])}, "
             f"{shared['fold'].nunique()} folds:",
             table(["minority with", *header], rows),
         ]
@@ -155,7 +151,7 @@ def _setups(evidence: Evidence) -> str:
 def _by_imbalance(evidence: Evidence) -> str:
     """Set the best pressure beside how imbalanced the labels are."""
     arms = _CONSTANT | _OWN
-    shared = where_all_ran(evidence.runs, ["random", *arms])
+    shared = where_all_ran(evidence.runs, [RANDOM, *arms])
     if not len(shared):
         return ""
     ratios = facts_of(evidence)["mean_imbalance_ratio"]
@@ -182,14 +178,14 @@ def _by_imbalance(evidence: Evidence) -> str:
 def confirmation(evidence: Evidence) -> str:
     """Set the contenders side by side on datasets that were not there when the default was chosen."""
     runs = evidence.runs
-    asked = set(runs.loc[runs["arm"] == "minority 2", "data"])
-    shared = where_all_ran(runs[~runs["data"].isin(asked)], list(CONTENDERS))
+    asked = set(runs.loc[runs["arm"] == Arm("minority", 2.0), "data"])
+    shared = where_all_ran(runs[~runs["data"].isin(asked)], CONTENDERS)
     if not len(shared):
         return ""
-    arms = {arm: ARMS[arm] for arm in CONTENDERS if arm != "random"}
+    arms = {arm: ARMS[arm] for arm in CONTENDERS[1:]}
     text = (
-        f"The choice was made on {', '.join(sorted(asked))}. These had no say in it: "
-        f"{', '.join(sorted(set(shared['data'])))}. Change against random in percent of the test "
+        f"The choice was made on {listed(asked)}. These had no say in it: "
+        f"{listed(shared['data'])}. Change against random in percent of the test "
         f"metric, {len(shared) // len(CONTENDERS)} pairs of cell and fold where all of these ran:"
     )
     rows = []
@@ -201,7 +197,7 @@ def confirmation(evidence: Evidence) -> str:
             for arm in arms
         ]
         rows.append((f"{data}, {learner_name(learner)}", *map(percent, found)))
-    names = [name.split()[0] for name in arms.values()]
+    names = [arm.strategy for arm in arms]
     header = ["cell", *(f"Macro-AUC, {name}" for name in names)]
     header += [f"minority AP, {name}" for name in names]
     return "\n\n".join(

@@ -5,13 +5,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from reproduction.gains import CELL, gain, sign
-from reproduction.text import ARMS, PAPER_MODELS, TITLES, learner_name
+from reproduction.text import (
+    ADAPTIVE,
+    ARMS,
+    BALANCED,
+    MINORITY,
+    PAPER_MODELS,
+    TITLES,
+    learner_name,
+)
 
-_COLORS = {"balanced": "#7f7f7f", "adaptive": "#d55e00", "minority": "#0072b2"}
+from tailbatch.analysis.gains import gain, sign
+from tailbatch.analysis.keys import CELL
+
+_COLORS = {BALANCED: "#7f7f7f", ADAPTIVE: "#d55e00", MINORITY: "#0072b2"}
 _MODELS = dict(
     zip(PAPER_MODELS, ("#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7"), strict=True)
 )
@@ -41,10 +52,12 @@ def _intervals(axes: Axes, kinds: Mapping[str, pd.DataFrame], metric: str) -> No
         axes.errorbar(
             [each.percent for _, each in known],
             [place for place, _ in known],
-            xerr=[
-                [each.percent - each.low for _, each in known],
-                [each.high - each.percent for _, each in known],
-            ],
+            xerr=np.nan_to_num(
+                [
+                    [each.percent - each.low for _, each in known],
+                    [each.high - each.percent for _, each in known],
+                ]
+            ),
             fmt="o",
             color=color,
             markersize=4,
@@ -61,7 +74,7 @@ def draw_imbalance(kinds: Mapping[str, pd.DataFrame], ratios: pd.Series, path: P
     with _picture(path, columns=len(kinds), height=2.8) as (figure, panels):
         for axes, (name, runs) in zip(panels, kinds.items(), strict=True):
             for arm, color in _COLORS.items():
-                found = {cell: gain(part, arm, metric) for cell, part in sorted(runs.groupby(CELL))}
+                found = {cell: gain(part, arm, metric) for cell, part in runs.groupby(CELL)}
                 known = {cell: each for cell, each in found.items() if each is not None}
                 axes.scatter(
                     [ratios[data] for data, _ in known],
@@ -97,7 +110,7 @@ def draw_printed(directions: pd.DataFrame, path: Path) -> None:
     with _picture(path, columns=len(metrics), height=3.4) as (figure, panels):
         for axes, metric in zip(panels, metrics, strict=True):
             for model, color in _MODELS.items():
-                some = run[(run["metric"] == metric) & (run["model"].str.casefold() == model)]
+                some = run[(run["metric"] == metric) & (run["model"].str.casefold() == model.model)]
                 theirs, ours = (
                     100 * sign(metric) * (some[after] - some[before])
                     for after, before in (("adaptive", "random"), ("ours_adaptive", "ours_random"))

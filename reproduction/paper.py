@@ -6,13 +6,23 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-from reproduction.gains import CELL, gain, pairs, sign, signed_rank_p
-from reproduction.text import PAPER_MODELS, TITLES, learner_name, table
+from reproduction.text import (
+    ADAPTIVE,
+    PAPER_MODELS,
+    RANDOM,
+    TITLES,
+    UNIFORM,
+    learner_name,
+    table,
+)
 
-from tailbatch.report.evidence import Evidence
-from tailbatch.report.published import dataset_key, printed
-from tailbatch.report.tables import PAPER_METRICS
+from tailbatch.analysis import Learner
+from tailbatch.analysis.comparisons import PAPER_METRICS
+from tailbatch.analysis.gains import gain, signed_rank_p
+from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.published import directions, printed
 from tailbatch.results import StudyPlan
+from tailbatch.results.frames import Evidence
 from tailbatch.study import load_study
 
 
@@ -32,8 +42,8 @@ def what_was_run(evidence: Evidence) -> str:
             f"{len(runs):,} of {len(planned(evidence)):,} planned runs, each 100 epochs with batches of "
             "128, Adam (learning rate 1e-4, L2 1e-4), three epochs of warm-up, one thread, seed 0, five "
             "folds (80% training, 10% validation, 10% test), the paper's preparation of the data, and "
-            "the epoch with the best validation Macro-AUC. MPVAE multiplies the learning rate by ten, "
-            "which is its authors' own rate. For one dataset, model and fold all strategies share rows, "
+            "the epoch with the best validation Macro-AUC. MPVAE learns at 1e-3, its "
+            "authors' own rate. For one dataset, model and fold all strategies share rows, "
             f"initial weights and warm-up, bit for bit: {_shared_warm_ups(runs)}. The plan is in "
             "`reproduction/` as study files; what is missing below was not run. Runs, and in brackets "
             "their folds:",
@@ -42,11 +52,11 @@ def what_was_run(evidence: Evidence) -> str:
     )
 
 
-def _paper_models_first(learner: str) -> tuple[str, int, str]:
+def _paper_models_first(learner: Learner) -> tuple[str, int, Learner]:
     """Order learners by learning rate, the usual one first, then the paper's models as it lists them."""
-    name, _, rate = learner.partition(", lr ")
-    place = PAPER_MODELS.index(name) if name in PAPER_MODELS else len(PAPER_MODELS)
-    return rate, place, name
+    models = [each.model for each in PAPER_MODELS]
+    place = models.index(learner.model) if learner.model in models else len(models)
+    return str(learner.rate or ""), place, learner
 
 
 def planned(evidence: Evidence) -> set[str]:
@@ -105,48 +115,15 @@ def beside_the_paper(evidence: Evidence) -> str:
     return "\n\n".join(lines)
 
 
-def directions(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a printed direction: printed and our values, and the verdict."""
-    theirs = printed("results").pivot_table(
-        index=["dataset", "model", "metric"], columns="strategy", values="value", sort=False
-    )
-    groups = dict(tuple(runs.groupby([runs["dataset"].map(dataset_key), runs["learner"]])))
-    rows = []
-    for (dataset, model, metric), values in theirs.iterrows():
-        here = groups.get((dataset_key(dataset), model.casefold()), runs[:0])
-        both = pairs(here, "adaptive", "random", metric) if len(here) else here
-        row = {"dataset": dataset, "model": model, "metric": metric, **values}
-        if len(both):
-            before, after = both["before"].mean(), both["value"].mean()
-            ours, paper = (
-                sign(metric) * (b - a)
-                for a, b in ((before, after), (values["random"], values["adaptive"]))
-            )
-            verdict = "confirmed" if ours * paper > 0 else "contradicted"
-            if ours * paper == 0:
-                verdict = "tie"
-            row |= {"ours_random": before, "ours_adaptive": after, "verdict": verdict}
-        else:
-            alone = here.loc[here["arm"] == "random", metric]
-            row |= {"ours_random": alone.mean(), "verdict": "not run"}
-        rows.append(row)
-    return pd.DataFrame(rows).reindex(
-        columns=[
-            *("dataset", "model", "metric", "random", "adaptive"),
-            *("ours_random", "ours_adaptive", "verdict"),
-        ]
-    )
-
-
 def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     rows = []
     for model, metric in product(PAPER_MODELS, PAPER_METRICS):
-        some = cells[(cells["model"].str.casefold() == model) & (cells["metric"] == metric)]
+        some = cells[(cells["model"].str.casefold() == model.model) & (cells["metric"] == metric)]
         counts = some["verdict"].value_counts()
         if counts.get("not run", 0) == len(some):
             continue
         here = runs[runs["learner"] == model]
-        sure = [gain(part, "adaptive", metric) for _, part in here.groupby("data") if len(part) > 0]
+        sure = [gain(part, ADAPTIVE, metric) for _, part in here.groupby("data") if len(part) > 0]
         clear = [found for found in sure if found is not None and found.sure]
         up = sum(found.percent > 0 for found in clear)
         rows.append(
@@ -188,11 +165,11 @@ def verdicts(evidence: Evidence) -> str:
     rows = []
     for model, metric in product(PAPER_MODELS, PAPER_METRICS):
         here = evidence.runs[evidence.runs["learner"] == model]
-        found = gain(here, "adaptive", metric)
+        found = gain(here, ADAPTIVE, metric)
         if found is None or found.cells < 2:
             continue
-        p_random = signed_rank_p(here, "adaptive", metric, "random")
-        p_uniform = signed_rank_p(here, "adaptive", metric, "uniform")
+        p_random = signed_rank_p(here, ADAPTIVE, metric, RANDOM)
+        p_uniform = signed_rank_p(here, ADAPTIVE, metric, UNIFORM)
         rows.append(
             (
                 f"{learner_name(model)}, {TITLES[metric]}",
@@ -200,8 +177,8 @@ def verdicts(evidence: Evidence) -> str:
                 f"{found.better_cells} of {found.cells}",
                 _p(p_random),
                 _p(p_uniform),
-                f"{theirs.loc[(model, metric), 'outcome']} "
-                f"({_p(theirs.loc[(model, metric), 'p_value'])})",
+                f"{theirs.loc[(model.model, metric), 'outcome']} "
+                f"({_p(theirs.loc[(model.model, metric), 'p_value'])})",
             )
         )
     text = (

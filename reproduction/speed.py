@@ -1,53 +1,54 @@
 """How fast a strategy learns, and whether that is all there is to its gain."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pandas as pd
-from reproduction.gains import CELL, Gain, facts_of, gain, pairs, where_all_ran
+from reproduction.cells import at_both_rates, facts_of, gain_at, rates_of
 from reproduction.text import (
+    ADAPTIVE,
     ARMS,
+    BALANCED,
     CONTENDERS,
     FOCUS,
+    MINORITY,
     MLPS,
     NAMES,
     PAPER_MODELS,
+    RANDOM,
+    RATES,
     TITLES,
     learner_name,
     percent,
-    rate_name,
     shown,
     table,
 )
 
-from tailbatch.report.evidence import Evidence
-from tailbatch.report.fairness import still_learning
-
-RATES = ("1e-4", "1e-3")
-"""The paper's learning rate and ten times as much."""
+from tailbatch.analysis.curves import epochs_to_lowest
+from tailbatch.analysis.fairness import still_learning
+from tailbatch.analysis.gains import gain, pairs
+from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.naming import compare_rates
+from tailbatch.results.frames import Evidence
 
 
 def speed(evidence: Evidence) -> str:
     """Epochs to random's lowest training loss, volatility, and the epoch of the peak."""
     rows = []
     runs = evidence.runs[evidence.runs["learner"].isin(PAPER_MODELS)]
-    curves = evidence.curves.merge(runs[[*CELL, "arm", "fold", "digest"]], on="digest")
-    curves = curves.dropna(subset="training_bce")
-    for arm, name in {"random": "random", **ARMS}.items():
-        reached = [
-            _epochs_to(group, arm) for _, group in curves.groupby([*CELL, "fold"]) if len(group)
-        ]
-        known = [value for value in reached if value is not None]
+    some = replace(evidence, runs=runs)
+    for arm, name in {RANDOM: "random", **ARMS}.items():
+        known = epochs_to_lowest(some, arm, RANDOM)
         mine = runs[runs["arm"] == arm]
-        if not len(mine) or not known:
+        if not len(known):
             continue
-        there = [value for value in known if value < float("inf")]
-        both = pairs(runs, arm, "random", "volatility")
+        there = known[known < float("inf")]
+        both = pairs(runs, arm, RANDOM, "volatility")
         rows.append(
             (
                 name,
                 f"{len(there)} of {len(known)}",
-                f"{pd.Series(there).median():.0f}%" if there else "-",
+                f"{there.median():.0f}%" if len(there) else "-",
                 f"{(both['value'] / both['before']).median():.2f}x",
                 f"{mine['best_epoch'].median():.0f}",
             )
@@ -64,16 +65,6 @@ def speed(evidence: Evidence) -> str:
     )
     header = ["strategy", "reaches random's lowest", "epochs needed", "volatility", "best epoch"]
     return "\n\n".join(["## Speed and steadiness of training", text, table(header, rows)])
-
-
-def _epochs_to(group: pd.DataFrame, arm: str) -> float | None:
-    """Return an arm's epochs to random's lowest loss, in percent of random's; None if not run."""
-    plain, mine = group[group["arm"] == "random"], group[group["arm"] == arm]
-    if not len(plain) or not len(mine):
-        return None
-    lowest = plain.loc[plain["training_bce"].idxmin()]
-    reached = mine.loc[mine["training_bce"] <= lowest["training_bce"], "number"]
-    return 100 * float(reached.min()) / float(lowest["number"]) if len(reached) else float("inf")
 
 
 def rate(evidence: Evidence) -> str:
@@ -95,7 +86,8 @@ def rate(evidence: Evidence) -> str:
 
 def _random_alone(runs: pd.DataFrame) -> list[str]:
     """Set random batches at both rates side by side, on validation rows."""
-    plain = by_rate(runs[runs["arm"] == "random"])
+    plain = runs[runs["arm"] == RANDOM]
+    plain = compare_rates(plain.assign(rate=rates_of(plain)), rates_of(plain))
     wide = plain.pivot_table("validation_macro_auc", ["learner", "data", "fold"], "rate")
     wide = wide.reindex(columns=list(RATES)).dropna()
     rows = []
@@ -106,15 +98,15 @@ def _random_alone(runs: pd.DataFrame) -> list[str]:
         ]
         both = wide[wide.index.get_level_values("learner") == learner]
         scores = [f"{both[lr].mean():.3f}" if len(both) else "-" for lr in RATES]
-        rows.append((learner_name(str(learner)), *counts, len(both), *scores))
+        rows.append((learner_name(learner), *counts, len(both), *scores))
     if not rows:
         return []
     text = (
         "At the paper's learning rate of 1e-4 most models are still learning when their 100 epochs end, "
         "and whatever shows a network the rare labels sooner then looks good. Runs with random batches "
         "whose best validation Macro-AUC came in the last five epochs, and its mean over the pairs of "
-        "dataset and fold that ran at both rates. MPVAE multiplies the plan's rate by ten, as its "
-        "authors do, so its runs elsewhere on this page are those at 1e-3. PACA's authors do not say "
+        "dataset and fold that ran at both rates. MPVAE's runs elsewhere on this page "
+        "are those at 1e-3, its authors' rate. PACA's authors do not say "
         "theirs; it was left at 1e-4, as the others."
     )
     header = ["learner", *(f"still learning at {lr}" for lr in RATES), "pairs"]
@@ -123,11 +115,12 @@ def _random_alone(runs: pd.DataFrame) -> list[str]:
 
 
 def _rate_note(shared: pd.DataFrame) -> str:
+    slow, fast = (replace(RANDOM, rate=lr) for lr in RATES)
     faster = [
-        f"{TITLES[metric]} {gain(shared, 'random at 1e-3', metric, 'random at 1e-4')}"
+        f"{TITLES[metric]} {gain(shared, fast, metric, slow)}"
         for metric in ("macro_auc", "minority_average_precision")
     ]
-    models = ", ".join(learner_name(str(name)) for name in sorted(set(shared["learner"])))
+    models = ", ".join(learner_name(each) for each in sorted(set(shared["learner"])))
     folds = shared.groupby([*CELL, "fold"]).ngroups
     return (
         f"{models} on {shared['data'].nunique()} datasets, {folds} pairs of cell and fold: "
@@ -140,62 +133,34 @@ def _rate_note(shared: pd.DataFrame) -> str:
 def _rate_table(shared: pd.DataFrame) -> str:
     rows = []
     for lr, arm in product(RATES, CONTENDERS):
-        name = f"{arm} at {lr}"
-        epoch = shared.loc[shared["arm"] == name, "best_epoch"].median()
-        found = ["" if arm == "random" else shown(_same_rate(shared, name, m)) for m in FOCUS]
+        epoch = shared.loc[shared["arm"] == replace(arm, rate=lr), "best_epoch"].median()
+        found = ["" if arm == RANDOM else shown(gain_at(shared, arm, m, lr)) for m in FOCUS]
         rows.append((f"{lr}, {NAMES[arm]}", f"{epoch:.0f}", *found))
     return table(["learning rate, batches", "best epoch", *(TITLES[m] for m in FOCUS)], rows)
 
 
 def _better_rate(shared: pd.DataFrame) -> str:
     """Count on validation rows how often the higher rate is better, whatever the strategy."""
-    parts = shared["arm"].str.partition(" at ")
-    wide = shared.assign(way=parts[0], rate=parts[2]).pivot_table(
-        "validation_macro_auc", [*CELL, "fold", "way"], "rate"
-    )
+    wide = shared.assign(
+        way=[arm.strategy for arm in shared["arm"]], rate=[arm.rate for arm in shared["arm"]]
+    ).pivot_table("validation_macro_auc", [*CELL, "fold", "way"], "rate")
     better = int((wide["1e-3"] > wide["1e-4"]).sum())
     return f"Its validation Macro-AUC is the better one in {better} of {len(wide)} pairs of runs."
-
-
-def at_both_rates(runs: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
-    """Return the runs of learners at both learning rates, the rate a part of the arm, where all ran."""
-    known = by_rate(runs)
-    some = known[known["learner"].isin(learners)]
-    ways = some.assign(arm=some["arm"] + " at " + some["rate"])
-    return where_all_ran(ways, [f"{arm} at {lr}" for arm, lr in product(CONTENDERS, RATES)])
-
-
-def by_rate(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return runs with the rate they learn at apart from the learner.
-
-    MPVAE learns at ten times its plan's rate.
-    """
-    factor = runs["model"].eq("mpvae").map({True: 10, False: 1})
-    return runs.assign(
-        learner=runs["learner"].str.partition(", lr ")[0],
-        rate=(runs["plan_lr"] * factor).map(rate_name),
-    )
-
-
-def _same_rate(shared: pd.DataFrame, arm: str, metric: str) -> Gain | None:
-    return gain(shared, arm, metric, f"random at {arm.rpartition(' ')[2]}")
 
 
 def _rate_rows(shared: pd.DataFrame, column: str, ratios: pd.Series) -> str:
     """Return the gain at both rates for each dataset, the least imbalanced first, or learner."""
     wanted = {
-        "Macro-AUC, adaptive": ("adaptive", "macro_auc"),
-        "minority AP, balanced": ("balanced", "minority_average_precision"),
-        "minority AP, adaptive": ("adaptive", "minority_average_precision"),
-        "minority AP, minority": ("minority", "minority_average_precision"),
+        "Macro-AUC, adaptive": (ADAPTIVE, "macro_auc"),
+        "minority AP, balanced": (BALANCED, "minority_average_precision"),
+        "minority AP, adaptive": (ADAPTIVE, "minority_average_precision"),
+        "minority AP, minority": (MINORITY, "minority_average_precision"),
     }
     by_data = column == "data"
     rows = []
     for name in sorted(set(shared[column]), key=ratios.__getitem__ if by_data else str):
         some = shared[shared[column] == name]
-        found = [
-            _same_rate(some, f"{arm} at {lr}", m) for arm, m in wanted.values() for lr in RATES
-        ]
+        found = [gain_at(some, arm, m, lr) for arm, m in wanted.values() for lr in RATES]
         first = (name, f"{ratios[name]:.4g}") if by_data else (learner_name(name),)
         rows.append((*first, *map(percent, found)))
     header = ["dataset", "MeanIR"] if by_data else ["model"]

@@ -1,34 +1,39 @@
 """The strategies against each other: who gains, where, and beside what."""
 
-import json
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
-from reproduction.gains import (
-    CELL,
-    facts_of,
-    gain,
-    gains_by_dataset,
-    rank_correlation,
-    where_all_ran,
-)
+from reproduction.cells import by_loss, facts_of
 from reproduction.text import (
+    ADAPTIVE,
     ARMS,
-    AT_FAST,
+    BALANCED,
+    CHAIN,
     CONTENDERS,
-    FAST_MLPS,
+    FALLING_ADAPTIVE,
+    FALLING_MINORITY,
     FOCUS,
-    MLPS,
+    HARD,
+    LOSSES,
+    MINORITY,
     NAMES,
     PAPER_MODELS,
+    RANDOM,
+    RATES,
     TITLES,
+    UNIFORM,
     learner_name,
+    listed,
     shown,
     table,
 )
 
-from tailbatch.report.evidence import Evidence
+from tailbatch.analysis import Arm, Learner
+from tailbatch.analysis.gains import gain, gains_by_dataset, rank_correlation, where_all_ran
+from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.labels import label_pairs, minority_gains, minority_labels
+from tailbatch.results.frames import Evidence
 
 
 def strategies(evidence: Evidence) -> str:
@@ -54,10 +59,10 @@ def _strategy_note(runs: pd.DataFrame) -> str:
 
 
 def _by_model(runs: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(learner_name(str(name)), group) for name, group in runs.groupby("learner")]
+    return [(learner_name(learner), group) for learner, group in runs.groupby("learner")]
 
 
-def against_random(runs: pd.DataFrame, arms: dict[str, str], metrics: Sequence[str]) -> str:
+def against_random(runs: pd.DataFrame, arms: Mapping[Arm, str], metrics: Sequence[str]) -> str:
     """Return a table of arms against random, with a row for each that ran."""
     rows = []
     for arm, name in arms.items():
@@ -70,18 +75,13 @@ def against_random(runs: pd.DataFrame, arms: dict[str, str], metrics: Sequence[s
 def minority(evidence: Evidence) -> str:
     """Whether it is the minority labels that gain."""
     runs = evidence.runs[evidence.runs["learner"].isin(PAPER_MODELS)]
-    labels = evidence.labels.merge(runs[[*CELL, "fold", "seed", "arm", "digest"]], on="digest")
-    keys = [*CELL, "fold", "seed", "label"]
-    before = labels[labels["arm"] == "random"].drop_duplicates(keys)
+    some = replace(evidence, runs=runs)
     rows = []
     for arm, name in ARMS.items():
-        after = labels[labels["arm"] == arm].drop_duplicates(keys)
-        both = after.merge(before[[*keys, "average_precision"]], on=keys, suffixes=("", "_before"))
-        both = both.assign(gain=both["average_precision"] - both["average_precision_before"])
-        both = both.dropna(subset="gain")
-        if len(both):
-            rare = both["minority"] >= 0.5
-            rows.append((name, *_kind(both[rare]), *_kind(both[~rare])))
+        gains = minority_gains(label_pairs(some, arm, RANDOM)).set_index("kind")
+        if len(gains):
+            kinds = ("minority labels", "other labels")
+            rows.append((name, *(text for kind in kinds for text in _kind(gains, kind))))
     text = (
         "Average precision of single labels against random, mean over labels and folds in points of "
         "100, the share of labels that improve, and how often their samples were drawn against their "
@@ -92,17 +92,16 @@ def minority(evidence: Evidence) -> str:
     return "\n\n".join(["## Is it the minority labels that gain?", text, table(header, rows)])
 
 
-def _kind(rows: pd.DataFrame) -> tuple[str, str, str]:
-    if not len(rows):
+def _kind(gains: pd.DataFrame, kind: str) -> tuple[str, str, str]:
+    if kind not in gains.index:
         return "-", "-", "-"
-    improved = (rows["gain"] > 0).mean()
-    exposure = rows["exposure"].mean()
-    return f"{100 * rows['gain'].mean():+.2f}", f"{improved:.0%}", f"{exposure:.2f}x"
+    gain, improved, exposure = gains.loc[kind, ["gain", "improved", "exposure"]]
+    return f"{100 * gain:+.2f}", f"{improved:.0%}", f"{exposure:.2f}x"
 
 
 def against_facts(evidence: Evidence) -> str:
     """Gain against MeanIR, number of labels and cardinality."""
-    facts = facts_of(evidence).join(_minority_facts(evidence)).sort_values("mean_imbalance_ratio")
+    facts = facts_of(evidence).join(minority_labels(evidence)).sort_values("mean_imbalance_ratio")
     columns = {
         "mean_imbalance_ratio": "MeanIR",
         "n_labels": "q",
@@ -110,11 +109,18 @@ def against_facts(evidence: Evidence) -> str:
         "minority_labels": "minority labels",
         "minority_rows": "their rows",
     }
-    names = ("adaptive", "adaptive 64:1", "minority", "minority 16", "minority 64:1", "balanced")
+    names = (
+        ADAPTIVE,
+        FALLING_ADAPTIVE,
+        MINORITY,
+        Arm("minority", 16.0),
+        FALLING_MINORITY,
+        BALANCED,
+    )
     runs = evidence.runs
     correlations, by_dataset = [], {}
     for arm in names:
-        gains = gains_by_dataset(runs, arm, "minority_average_precision", "random")
+        gains = gains_by_dataset(runs, arm, "minority_average_precision")
         by_dataset[arm] = gains
         found = [_correlation(rank_correlation(gains, facts[column])) for column in columns]
         correlations.append((ARMS[arm], len(gains), *found))
@@ -151,14 +157,6 @@ def against_facts(evidence: Evidence) -> str:
     )
 
 
-def _minority_facts(evidence: Evidence) -> pd.DataFrame:
-    """Return how many minority labels a dataset has, and the median of their training rows."""
-    first = evidence.runs[evidence.runs["fold"] == 0].drop_duplicates("data")
-    labels = evidence.labels.merge(first[["digest", "data"]], on="digest")
-    rare = labels[labels["minority"] >= 0.5].groupby("data")["positives"]
-    return rare.agg(minority_labels="size", minority_rows="median")
-
-
 def _correlation(value: float) -> str:
     return "-" if pd.isna(value) else f"{value:+.2f}"
 
@@ -170,21 +168,19 @@ def _points(value: float | None) -> str:
 def pressures(evidence: Evidence) -> str:
     """Set the pressures of adaptive, and label chains, beside random."""
     arms = {
-        **{f"adaptive {pressure}": f"adaptive ({pressure})" for pressure in (2, 8)},
-        "adaptive": ARMS["adaptive"],
-        "adaptive 64": "adaptive (64)",
-        "adaptive 64:1": ARMS["adaptive 64:1"],
-        "chain": NAMES["chain"],
+        **{Arm("adaptive", float(each)): f"adaptive ({each})" for each in (2, 8, 16, 64)},
+        FALLING_ADAPTIVE: ARMS[FALLING_ADAPTIVE],
+        CHAIN: NAMES[CHAIN],
     }
-    shared = where_all_ran(evidence.runs, ["random", *arms])
+    shared = where_all_ran(evidence.runs, [RANDOM, *arms])
     parts = ["## The pressure, and label chains"]
     if not len(shared):
         return "\n\n".join([*parts, "Other pressures and chains have not been run yet."])
     for model, runs in shared.groupby("model"):
         pairs = runs.groupby([*CELL, "fold"]).ngroups
         parts += [
-            f"{learner_name(str(model))}, on the {pairs} pairs of cell and fold where all of these ran "
-            f"({', '.join(sorted(set(runs['data'])))}), in percent against random:",
+            f"{learner_name(Learner(model))}, on the {pairs} pairs of cell and fold where all of these "
+            f"ran ({listed(runs['data'])}), in percent against random:",
             against_random(runs, arms, FOCUS),
         ]
     return "\n\n".join(parts)
@@ -192,68 +188,42 @@ def pressures(evidence: Evidence) -> str:
 
 def reweighting(evidence: Evidence) -> str:
     """Set selection beside a reweighted loss and tuned thresholds, with the MLP."""
-    ways = by_objective(evidence.runs)
+    ways = by_loss(evidence.runs)
     parts = [
         "## Selection, reweighted loss, tuned thresholds",
         "The MLP: change against plain BCE with random batches at the same learning rate, in percent. "
         "`weighted bce` weighs positives by sqrt(negatives / positives), `asymmetric` ignores easy "
         "negatives; thresholds are 0.5, or tuned for each label on validation.",
     ]
-    every = (
-        "random",
-        "uniform",
-        "balanced",
-        "hard",
-        "adaptive",
-        "adaptive 64:1",
-        "minority",
-        "chain",
-    )
+    every = (RANDOM, UNIFORM, BALANCED, HARD, ADAPTIVE, FALLING_ADAPTIVE, MINORITY, CHAIN)
     for title, arms, rates in (
-        ("### At 1e-4 and where it converges", CONTENDERS, ("", AT_FAST)),
-        ("### Every strategy at 1e-4", every, ("",)),
+        ("### At 1e-4 and where it converges", CONTENDERS, RATES),
+        ("### Every strategy at 1e-4", every, RATES[:1]),
     ):
-        shared = where_all_ran(ways, [way + rate for way in _ways(arms) for rate in rates])
+        shared = where_all_ran(ways, [way for rate in rates for way in _ways(arms, rate)])
         if not len(shared):
             parts += [title, "The three objectives have not been run yet."]
             continue
         pairs = shared.groupby(["data", "fold"]).ngroups
         parts += [
             title,
-            f"{pairs} pairs of dataset and fold where all of these ran "
-            f"({', '.join(sorted(set(shared['data'])))}):",
+            f"{pairs} pairs of dataset and fold where all of these ran ({listed(shared['data'])}):",
         ]
-        parts += [_objective_table(shared, arms, rate) for rate in rates]
+        parts += [_loss_table(shared, arms, rate) for rate in rates]
     return "\n\n".join(parts)
 
 
-def _ways(arms: Sequence[str]) -> dict[str, str]:
-    objectives = ("bce", "weighted_bce", "asymmetric")
+def _ways(arms: Sequence[Arm], rate: str) -> dict[Arm, str]:
     return {
-        f"{objective}, {arm}": f"{objective.replace('_', ' ')}, {NAMES[arm]}"
-        for objective, arm in product(objectives, arms)
+        replace(arm, loss=loss, rate=rate): f"{loss.replace('_', ' ')}, {NAMES[arm]}"
+        for loss in LOSSES
+        for arm in arms
     }
 
 
-def _objective_table(shared: pd.DataFrame, arms: Sequence[str], rate: str) -> str:
+def _loss_table(shared: pd.DataFrame, arms: Sequence[Arm], rate: str) -> str:
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
-    rows = [
-        (name, *(shown(gain(shared, way + rate, m, "bce, random" + rate)) for m in metrics))
-        for way, name in _ways(arms).items()
-        if way != "bce, random"
-    ]
-    header = [f"objective, batches{rate or ' at 1e-4'}", *(TITLES[metric] for metric in metrics)]
+    (plain, _), *ways = _ways(arms, rate).items()
+    rows = [(name, *(shown(gain(shared, way, m, plain)) for m in metrics)) for way, name in ways]
+    header = [f"objective, batches at {rate}", *(TITLES[metric] for metric in metrics)]
     return table(header, rows)
-
-
-def by_objective(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the MLP's runs, objective and rate a part of the arm, to be compared fold by fold."""
-    mlp = runs[runs["learner"].isin([*MLPS, *FAST_MLPS])]
-    rate = mlp["learner"].isin(FAST_MLPS).map({True: AT_FAST, False: ""})
-    arm = mlp["hyperparameters"].map(_objective_of) + ", " + mlp["arm"] + rate
-    return mlp.assign(arm=arm, learner="mlp")
-
-
-def _objective_of(hyperparameters: str) -> str:
-    """Return the MLP's objective from a run's hyperparameters."""
-    return str(json.loads(hyperparameters).get("objective", "bce"))

@@ -1,39 +1,41 @@
 """Names, and how a cell of a table is written."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from reproduction.gains import Gain
+from tailbatch.analysis import Arm, Learner
+from tailbatch.analysis.gains import Gain
 
-PAPER_MODELS = ("c2ae", "mpvae", "paca", "clif", "dela")
-_OBJECTIVES = {
-    "{}": "",
-    '{"objective": "weighted_bce"}': "weighted BCE",
-    '{"objective": "asymmetric"}': "asymmetric loss",
-}
-#: What is added to the name of a learner at ten times the paper's learning rate.
-FAST = ", lr 0.001"
-FAST_MODELS = tuple(name + FAST for name in PAPER_MODELS)
-#: The MLP at the usual learning rate and at ten times as much, with each of its objectives.
-MLPS = tuple(f"mlp {objective}" for objective in _OBJECTIVES)
-FAST_MLPS = tuple(name + FAST for name in MLPS)
-#: What is added to the name of a way to train at the higher learning rate.
-AT_FAST = " at 1e-3"
+#: The plan's learning rates as the page writes them: the paper's, and ten times as much.
+RATES = ("1e-4", "1e-3")
+_FAST = 1e-3
+PAPER_MODELS = tuple(map(Learner, ("c2ae", "mpvae", "paca", "clif", "dela")))
+FAST_MODELS = tuple(Learner(each.model, rate=_FAST) for each in PAPER_MODELS)
+#: The MLP at the usual learning rate and at ten times as much, with each of its losses.
+LOSSES = {"bce": "", "weighted_bce": "weighted BCE", "asymmetric": "asymmetric loss"}
+_SETTINGS = '{"prior_bias": false, "reduction": "mean"}'
+MLPS = tuple(Learner("mlp", _SETTINGS, loss) for loss in ("", "weighted_bce", "asymmetric"))
+FAST_MLPS = tuple(replace(each, rate=_FAST) for each in MLPS)
+_FALLING = (64.0, 1.0)
+RANDOM, UNIFORM, BALANCED, HARD, ADAPTIVE, MINORITY, CHAIN = map(
+    Arm, ("random", "uniform", "balanced", "hard", "adaptive", "minority", "chain")
+)
+FALLING_ADAPTIVE, FALLING_MINORITY = Arm("adaptive", _FALLING), Arm("minority", _FALLING)
 #: The ways to choose batches that every model was trained with, as the page calls them.
-#: Without a pressure in its name an arm has its default one.
 ARMS = {
-    "uniform": "uniform",
-    "balanced": "balanced",
-    "hard": "hard (16)",
-    "adaptive": "adaptive (16)",
-    "adaptive 64:1": "adaptive (64 to 1)",
-    "minority": "minority (MeanIR)",
-    "minority 16": "minority (16)",
-    "minority 64:1": "minority (64 to 1)",
+    UNIFORM: "uniform",
+    BALANCED: "balanced",
+    HARD: "hard (16)",
+    ADAPTIVE: "adaptive (16)",
+    FALLING_ADAPTIVE: "adaptive (64 to 1)",
+    MINORITY: "minority (MeanIR)",
+    Arm("minority", 16.0): "minority (16)",
+    FALLING_MINORITY: "minority (64 to 1)",
 }
 #: Every arm's name, also of the baseline and of one that few models were trained with.
-NAMES = {"random": "random", **ARMS, "chain": "chain (16)"}
+NAMES = {RANDOM: "random", **ARMS, CHAIN: "chain (16)"}
 #: Those that every learner was trained with, and one of which is the default.
-CONTENDERS = ("random", "balanced", "adaptive", "minority")
+CONTENDERS = (RANDOM, BALANCED, ADAPTIVE, MINORITY)
 TITLES = {
     "macro_f": "Macro-F",
     "micro_f": "Micro-F",
@@ -60,22 +62,29 @@ def rate_name(lr: float) -> str:
     return f"{lr:.0e}".replace("e-0", "e-")
 
 
-def learner_name(learner: str) -> str:
-    """Return how the page calls a learner: a model, and its objective or learning rate.
+def learner_name(learner: Learner) -> str:
+    """Return how the page calls a learner: a model, and its loss or learning rate.
 
     Examples
     --------
-    >>> [learner_name(name) for name in MLPS]
+    >>> [learner_name(each) for each in MLPS]
     ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss']
-    >>> [learner_name(name) for name in (FAST_MLPS[1], "dela", "mpvae, lr 1e-05")]
-    ['MLP, weighted BCE, lr 1e-3', 'DELA', 'MPVAE, lr 1e-5']
+    >>> [learner_name(each) for each in (FAST_MLPS[1], Learner("dela"), Learner("mpvae", rate=1e-4))]
+    ['MLP, weighted BCE, lr 1e-3', 'DELA', 'MPVAE, lr 1e-4']
     """
-    which, _, rate = learner.partition(", lr ")
-    model, _, options = which.partition(" ")
-    rate = f"lr {rate_name(float(rate))}" if rate else ""
-    return ", ".join(
-        part for part in (model.upper(), _OBJECTIVES.get(options, options), rate) if part
-    )
+    rate = "" if learner.rate is None else f"lr {rate_name(learner.rate)}"
+    return ", ".join(filter(None, (learner.model.upper(), LOSSES[learner.loss_name], rate)))
+
+
+def listed(keys: Iterable[object]) -> str:
+    """Return the names of some datasets, each once, by name.
+
+    Examples
+    --------
+    >>> listed(["yeast", "scene", "yeast"])
+    'scene, yeast'
+    """
+    return ", ".join(sorted(set(map(str, keys))))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -1,0 +1,61 @@
+"""Which runs the page is about, and by which keys they are compared."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+from reproduction.text import CONTENDERS, FAST_MLPS, MLPS, RANDOM, RATES, rate_name
+
+from tailbatch.analysis import Arm, Dataset, Learner
+from tailbatch.analysis.gains import Gain, gain, where_all_ran
+from tailbatch.analysis.naming import compare_losses, compare_rates, named
+from tailbatch.results import RecordSource
+from tailbatch.results.frames import Evidence, read_store
+
+_USUAL_RATE = 1e-4
+#: MPVAE's is its authors' own.
+_USUAL_RATES = {"mpvae": 1e-3}
+_SAID = ("effective_sample_size", "effective_pressure", "distinct_share")
+
+
+def collected(records: RecordSource) -> Evidence:
+    """Return records with the page's keys: a model at another learning rate is another learner."""
+    evidence = named(read_store(records, diagnostics=_SAID))
+    runs = evidence.runs
+    usual = runs["model"].map(_USUAL_RATES).fillna(_USUAL_RATE)
+    rates = [None if lr == own else lr for lr, own in zip(runs["plan_lr"], usual, strict=True)]
+    pairs = zip(runs["learner"], rates, strict=True)
+    learners = [replace(learner, rate=rate) for learner, rate in pairs]
+    data = [Dataset(name) for name in runs["dataset"]]
+    return replace(evidence, runs=runs.assign(data=data, learner=learners))
+
+
+def facts_of(evidence: Evidence) -> pd.DataFrame:
+    """Return what the prepared datasets are like."""
+    facts = evidence.datasets[evidence.datasets["preparation"] == "paper"]
+    facts = facts.drop_duplicates("dataset")
+    return facts.set_index(pd.Index([Dataset(name) for name in facts["dataset"]], dtype=object))
+
+
+def rates_of(runs: pd.DataFrame) -> list[str]:
+    """Return the rate at which each run learns."""
+    return [rate_name(lr) for lr in runs["plan_lr"]]
+
+
+def at_both_rates(runs: pd.DataFrame, learners: Sequence[Learner]) -> pd.DataFrame:
+    """Return the runs of learners at both learning rates, the rate a part of the arm, where all ran."""
+    wanted = {replace(each, rate=None) for each in learners}
+    some = runs[[replace(each, rate=None) in wanted for each in runs["learner"]]]
+    ways = compare_rates(some, rates_of(some))
+    return where_all_ran(ways, [replace(arm, rate=lr) for arm in CONTENDERS for lr in RATES])
+
+
+def gain_at(runs: pd.DataFrame, arm: Arm, metric: str, lr: str) -> Gain | None:
+    """Return an arm's gain on random at the same rate."""
+    return gain(runs, replace(arm, rate=lr), metric, replace(RANDOM, rate=lr))
+
+
+def by_loss(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the MLP's runs, loss and rate a part of the arm, to be compared fold by fold."""
+    mlp = compare_losses(runs[runs["learner"].isin([*MLPS, *FAST_MLPS])])
+    return compare_rates(mlp, rates_of(mlp))
