@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import typer
 
+from tailbatch import __version__
 from tailbatch.cli import main
 from tailbatch.cli.app import app
 
@@ -32,7 +33,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Not run: other languages, and a recipe with a test of its own (tests/integrations/test_recipes.py).
-OTHERS = {"toml", "text", "py"}
+OTHERS = {"bibtex", "py", "text", "toml"}
 
 
 def name_of(page):
@@ -115,9 +116,10 @@ def check_command(line):
         assert set(arguments) <= set(targets), line
     elif program == "pip":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        extras = re.findall(r"[\w-]+", "".join(re.findall(r"tailbatch\[(.*?)\]", line)))
+        extras = re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*?)\]", line)))
         assert arguments[0] == "install"
         assert set(extras) <= set(project["optional-dependencies"]), line
+        assert set(re.findall(r"tailbatch-([\d.]+)-py3", line)) <= {__version__}, line
     else:
         raise AssertionError(f"nobody checks this command: {line}")
 
