@@ -158,6 +158,17 @@ def test_the_links_of_a_page_lead_somewhere(page):
             assert place.exists() or place.resolve() in made, f"{page.name} links to {target}"
 
 
+def test_each_promise_names_tests_that_exist():
+    text = (ROOT / "docs" / "promises.md").read_text()
+    named = set(re.findall(r"`((?:src|tests|scripts|fuzzing)/[\w./]+)`", text))
+    assert len(named) > 30
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    assert not re.findall(r"`\w+\.py`", text), "name a test with its folder"
+    sections = re.findall(r"^## \d\..*?(?=^## )", text, re.DOTALL | re.MULTILINE)
+    assert len(sections) == 5
+    assert all("/test_" in section for section in sections)
+
+
 def test_the_benchmarks_of_the_readme_are_those_that_were_measured():
     measured = set(re.findall(r"[\d.,]*\d", (ROOT / "benchmarks" / "README.md").read_text()))
     section = (ROOT / "README.md").read_text().split("## Benchmarks\n")[1].split("\n## ")[0]
