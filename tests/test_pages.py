@@ -169,6 +169,22 @@ def test_each_promise_names_tests_that_exist():
     assert all("/test_" in section for section in sections)
 
 
+def test_the_map_of_the_rooms_is_the_one_that_is_checked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    rows = re.findall(r"^\| \d+ \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    rooms = [set(re.findall(r"`(\w+)`", row)) for row in rows]
+    assert rooms == [set(layer.split(" | ")) for layer in layers if layer != "__main__"]
+
+
+def test_the_files_to_touch_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## What to touch")[1].split("\n## ")[0]
+    named = re.findall(r"`([\w/]+(?:/|\.py|\.md|\.js))`", text)
+    assert len(named) > 12
+    folders = (ROOT, ROOT / "src" / "tailbatch")
+    assert [path for path in named if not any((f / path).exists() for f in folders)] == []
+
+
 def test_the_benchmarks_of_the_readme_are_those_that_were_measured():
     measured = set(re.findall(r"[\d.,]*\d", (ROOT / "benchmarks" / "README.md").read_text()))
     section = (ROOT / "README.md").read_text().split("## Benchmarks\n")[1].split("\n## ")[0]
