@@ -234,7 +234,7 @@ def test_without_locks_a_writer_is_safe_until_it_is_silent(tmp_path, monkeypatch
 
 
 def test_a_machine_without_a_name_trusts_silence_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_this_machine", lambda: files._NOWHERE)
+    monkeypatch.setattr(files, "_this_machine", lambda: files._UNKNOWN_MACHINE)
     folder = left_by_a_killed_writer(tmp_path)
     sweep(tmp_path)
     assert folder.exists()
@@ -325,7 +325,7 @@ def left_in(folder):
 def test_many_threads_lose_nothing_while_others_sweep(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     if machine == "nowhere":
-        monkeypatch.setattr(files, "_this_machine", lambda: files._NOWHERE)
+        monkeypatch.setattr(files, "_this_machine", lambda: files._UNKNOWN_MACHINE)
     assert lost_with_threads(tmp_path, 4, 300 if machine == "here" else 100) == 0
     assert left_in(tmp_path) == []
 

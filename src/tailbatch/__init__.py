@@ -1,20 +1,21 @@
-"""Adaptive mini-batch selection for imbalanced multi-label learning.
+"""Batch selection and losses for rare labels in imbalanced multi-label data.
 
-The rooms, from the ground up; a room imports only from those above it in this list:
+The subpackages, lowest layer first; each imports only from those above it in this list:
 
-- ``errors``, ``seeds``: exceptions, and one seed in, named generators out
-- ``data``: files in, checked datasets, folds and scaled parts out
-- ``imbalance``: facts about labels and neighborhoods
-- ``losses``: a value for each sample and label, with weights for rare labels (torch starts here)
-- ``selection``: losses in, batches of indices out (no torch)
-- ``models``: the five networks of the paper and a plain baseline
-- ``metrics``, ``stats``, ``results``: measures, tests, and what a run is and left
-- ``training``, ``classical``: the one loop, and learners without batches to compare with
-- ``estimator``, ``study``, ``report``, ``integrations``: what people use
-- ``comparison``, ``testing``: models, strategies and losses compared from Python; tests to inherit
-- ``cli``: arguments in, one call, text out
+- ``errors``, ``files``, ``seeds``: exceptions, crash-safe writing, random streams
+- ``registry``: names of strategies, models and losses
+- ``data``: readers, checked datasets, folds and scaling
+- ``imbalance``: label and neighborhood statistics
+- ``losses``: losses per sample and label, with weights for rare labels (the lowest to import torch)
+- ``selection``: strategies: losses in, batches of indices out (no torch)
+- ``models``: the five networks of the paper and an MLP
+- ``metrics``, ``stats``, ``results``: metrics, significance tests, run specifications and records
+- ``training``, ``analysis``, ``classical``: the training loop, run comparisons, scikit-learn baselines
+- ``estimator``, ``study``, ``report``, ``integrations``: scikit-learn API, studies, reports, adapters
+- ``comparison``, ``testing``: ``tailbatch.compare``, and contract tests to inherit
+- ``cli``: the command line
 
-Names of the front door are loaded when first used, so that ``import tailbatch`` stays cheap.
+Top-level names are loaded on first use, so that ``import tailbatch`` is fast.
 """
 
 from importlib import import_module
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_FRONT_DOOR = {
+_TOP_LEVEL = {
     "MultiLabelDataset": "tailbatch.data",
     "TailbatchClassifier": "tailbatch.estimator",
     "compare": "tailbatch.comparison",
@@ -49,13 +50,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of the front door when it is first asked for (PEP 562)."""
+    """Load a top-level name on first use (PEP 562)."""
     if name == "losses":
         return import_module("tailbatch.losses")
-    if name in _FRONT_DOOR:
-        return getattr(import_module(_FRONT_DOOR[name]), name)
+    if name in _TOP_LEVEL:
+        return getattr(import_module(_TOP_LEVEL[name]), name)
     raise AttributeError(f"module 'tailbatch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_FRONT_DOOR, "losses"])
+    return sorted([*globals(), *_TOP_LEVEL, "losses"])

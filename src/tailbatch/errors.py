@@ -1,4 +1,4 @@
-"""The exceptions of the package, and the one door to optional packages."""
+"""The exceptions of the package, and the import of optional packages."""
 
 import re
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ _BREAK = re.compile(r"\s*[\r\n\t]\s*")
 
 
 class TailbatchError(Exception):
-    r"""Anything this package refuses, with a message that names the way out.
+    r"""Base class of all errors of this package; each message says what to do instead.
 
-    A message is one line and cannot steer a terminal, whatever the file it quotes holds.
+    A message is one printable line: control characters from a quoted file cannot reach the terminal.
 
     Examples
     --------
@@ -26,7 +26,7 @@ class TailbatchError(Exception):
 
 
 def printable(text: str) -> str:
-    r"""Return text that cannot steer a terminal: control characters are shown as escapes.
+    r"""Return the text with control characters escaped, so that it cannot control a terminal.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence that refuses an unknown name: the nearest known one, and all.
+    """Return the end of an error message for an unknown name: the closest match, and all names.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class DataError(TailbatchError, ValueError):
 
 
 class DownloadError(TailbatchError, OSError):
-    """A dataset could not be fetched, or what arrived is not what was asked for."""
+    """A dataset could not be downloaded, or the download is not the expected file."""
 
 
 class SelectionError(TailbatchError, ValueError):
@@ -67,7 +67,7 @@ class SelectionError(TailbatchError, ValueError):
 
 
 class StaleSelectionError(SelectionError):
-    """A batch was asked for while too many earlier ones still lack their losses."""
+    """A batch was requested while too many earlier ones still lack their losses."""
 
 
 class ModelError(TailbatchError, ValueError):
@@ -75,11 +75,11 @@ class ModelError(TailbatchError, ValueError):
 
 
 class TrainingError(TailbatchError, RuntimeError):
-    """Training cannot go on, for instance because the loss is no longer a number."""
+    """Training cannot continue, for instance because the loss is not finite."""
 
 
 class TrainingInterrupted(TailbatchError):
-    """Training was asked to stop, and what it had reached is saved."""
+    """Training was interrupted; its state is saved."""
 
 
 class ResultError(TailbatchError, ValueError):
@@ -87,11 +87,11 @@ class ResultError(TailbatchError, ValueError):
 
 
 class StudyError(TailbatchError, ValueError):
-    """A study asks for something that does not exist."""
+    """A study requests something that does not exist."""
 
 
 class MissingExtraError(TailbatchError, ImportError):
-    """An optional package is needed and not installed."""
+    """An optional package is required but not installed."""
 
 
 def require(module: str, *, extra: str) -> ModuleType:
@@ -102,7 +102,7 @@ def require(module: str, *, extra: str) -> ModuleType:
     module
         Name to import, for instance ``"pyarrow.parquet"``.
     extra
-        The extra of this package that brings it.
+        The extra of tailbatch that installs it.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        # A broken installation of the package itself must not pass for a missing one.
+        # If one of its own dependencies is missing, the package is broken, not missing.
         top = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != top:
             raise
@@ -124,14 +124,14 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 
 def require_installed(*modules: str, extra: str) -> None:
-    """Say how to install the first of several optional packages that is missing; import none.
+    """Raise an error that says how to install the first missing package; import none of them.
 
     Parameters
     ----------
     *modules
         Top-level names, for instance ``"pandas"``.
     extra
-        The extra of this package that brings them.
+        The extra of tailbatch that installs them.
 
     Examples
     --------

@@ -1,15 +1,16 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of either.
+"""Crash-safe writing: after a crash there is the old file or the new one, never half of either.
 
 A writer works in a private folder, ``.tailbatch-<machine>-<32 hex digits>``, and holds a lock on a file
-in it while it lives. Nothing else is ever removed, and that only in these cases:
+in it while it lives. Only such folders are ever removed, and only in these cases:
 
-- without the lock file: never more than an empty folder; its writer, if it lives, takes another one;
-- the lock is free, and the folder was made on this machine since it started: its writer is dead;
-- the lock is free, but made elsewhere, or there are no locks: it may not be seen across machines, so
-  nothing in the folder must have changed for half an hour, by the clock of the file system.
+- There is no lock file and the folder is empty. If its writer is alive, it makes another folder.
+- The lock is free and the folder was made on this machine since it booted: its writer is dead.
+- The lock is free but the folder was made elsewhere, or there are no locks. Locks may not be visible
+  across machines, so the folder must also be unchanged for half an hour by the file system's clock.
 
-Who removes a folder holds its lock until it is gone, and the lock file goes last: a writer that waits
-for the lock then finds its folder gone, and a removal that was cut short is taken up by the next.
+A process that removes a folder holds its lock until the folder is gone, and deletes the lock file last.
+So a writer that waits for the lock notices that its folder is gone, and an interrupted removal is
+finished by the next one.
 """
 
 import errno
@@ -31,24 +32,24 @@ if sys.platform != "win32":
 
 _PRIVATE = re.compile(r"\.tailbatch-([0-9a-f]{12})-[0-9a-f]{32}")
 _LOCK = "tailbatch.lock"
-_NOWHERE = "0" * 12
-_SILENCE = 30 * 60  # seconds without a change after which a writer elsewhere counts as dead
+_UNKNOWN_MACHINE = "0" * 12
+_SILENCE = 30 * 60  # seconds without a change after which a writer elsewhere is presumed dead
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -> Iterator[Path]:
-    """Hand out a temporary path and move it over `path` when the block ends well.
+    """Yield a temporary path and move it over `path` if the block succeeds.
 
-    The temporary file lies in a hidden folder of this writer alone, beside `path`, which also takes
-    in what libraries write on the way. It is flushed to disk before the move. The folder is gone
-    when the block ends or raises; that of a writer who was killed is removed by `sweep`.
+    The temporary file is in a private hidden folder beside `path`, together with any side files that
+    libraries write. It is flushed to disk before the move. The folder is removed when the block ends
+    or raises; `sweep` removes those of killed writers.
 
     Parameters
     ----------
     path
-        The file to write; its folder is made where it is missing.
+        The file to write; its folder is created if missing.
     begin_with
-        A file that becomes the temporary one, if it exists.
+        A file that is moved to the temporary path first, if it exists.
 
     Examples
     --------
@@ -73,14 +74,14 @@ def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed writers left in a folder; what a living one writes stays, and all else.
+    """Remove the leftovers of killed writers in a folder, and nothing else.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / f".tailbatch-{_NOWHERE}-{uuid4().hex}").mkdir()  # its writer died at once
-    >>> (folder / f".backup-{uuid4().hex}").mkdir()  # of somebody else
+    >>> (folder / f".tailbatch-{_UNKNOWN_MACHINE}-{uuid4().hex}").mkdir()  # its writer died at once
+    >>> (folder / f".backup-{uuid4().hex}").mkdir()  # another program's
     >>> sweep(folder)
     >>> [path.name[:8] for path in folder.iterdir()]
     ['.backup-']
@@ -90,13 +91,13 @@ def sweep(folder: Path) -> None:
 
 
 def abandoned(folder: Path) -> Iterator[Path]:
-    """Yield the private folder of each killed writer, and remove it afterwards."""
+    """Yield the private folder of each killed writer, then remove it."""
     for path in folder.glob(".tailbatch-*"):
-        named = _PRIVATE.fullmatch(path.name)
-        if not named or path.is_symlink():
+        match = _PRIVATE.fullmatch(path.name)
+        if not match or path.is_symlink():
             continue
         with _opened_lock(path) as lock:
-            if lock is None or not _is_abandoned(path, lock, machine=named[1]):
+            if lock is None or not _is_abandoned(path, lock, machine=match[1]):
                 continue
             yield path
             _remove(path)
@@ -105,7 +106,7 @@ def abandoned(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _private_folder(parent: Path) -> Iterator[Path]:
-    """Make a folder that is known as in use while this process lives."""
+    """Make a folder that other processes recognize as in use while this process lives."""
     folder, lock = _locked_folder(parent)
     try:
         yield folder
@@ -124,27 +125,27 @@ def _locked_folder(parent: Path) -> tuple[Path, int]:
             lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ESTALE):
-                continue  # a sweep found it while it was empty
+                continue  # a sweep removed it while it was empty
             _remove(folder)
             raise
-        has_locks = _takes(lock, wait=True) is not None
-        if (has_locks or machine == _NOWHERE) and _is_in_place(folder, lock):
+        has_locks = _acquire(lock, wait=True) is not None
+        if (has_locks or machine == _UNKNOWN_MACHINE) and _is_in_place(folder, lock):
             return folder, lock
         if not has_locks:
-            machine = _NOWHERE  # a free lock shall not tell that this writer is dead
+            machine = _UNKNOWN_MACHINE  # so that a free lock does not mean that this writer is dead
         os.close(lock)
         _remove(folder)
 
 
 @contextmanager
 def _opened_lock(folder: Path) -> Iterator[int | None]:
-    """Open the lock of a private folder; None where there is none to judge by."""
+    """Open the lock of a private folder; None if there is no lock file."""
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:
         if error.errno == errno.ENOENT:
-            # Its writer died, or has not come to its second step, and then takes another folder. One
-            # that has just come to it is safe: a folder with a file in it is not removed.
+            # The writer died, or has not created its lock yet and will make another folder. If it
+            # creates the lock right now, it is safe: rmdir does not remove a folder with a file in it.
             with suppress(OSError):
                 folder.rmdir()
         yield None
@@ -156,21 +157,21 @@ def _opened_lock(folder: Path) -> Iterator[int | None]:
 
 
 def _is_abandoned(folder: Path, lock: int, *, machine: str) -> bool:
-    """Tell whether a folder's writer has died; if so, its lock is now held here."""
-    taken = _takes(lock)
+    """Return whether a folder's writer is dead; if so, this process now holds its lock."""
+    acquired = _acquire(lock)
     # Another sweep may have removed the folder after its lock was opened here.
-    if taken is False or not _is_in_place(folder, lock):
+    if acquired is False or not _is_in_place(folder, lock):
         return False
-    if taken and machine == _this_machine() != _NOWHERE:
+    if acquired and machine == _this_machine() != _UNKNOWN_MACHINE:
         return True
     try:
         return _seconds_of_silence(folder) > _SILENCE
     except OSError:
-        return False  # somebody works in it
+        return False  # its contents are changing
 
 
-def _takes(lock: int, *, wait: bool = False) -> bool | None:
-    """Lock a file and tell whether that worked; None where there are no locks."""
+def _acquire(lock: int, *, wait: bool = False) -> bool | None:
+    """Lock a file and return whether that worked; None if the file system has no locks."""
     if sys.platform == "win32":
         return None
     try:
@@ -183,18 +184,18 @@ def _takes(lock: int, *, wait: bool = False) -> bool | None:
 
 
 def _is_in_place(folder: Path, lock: int) -> bool:
-    """Whether an open lock is the regular file that has its name in the folder."""
+    """Return whether the open lock is still the folder's lock file, and a regular file."""
     try:
-        found = os.lstat(folder / _LOCK)
+        on_disk = os.lstat(folder / _LOCK)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and os.path.samestat(found, os.fstat(lock))
+    return stat.S_ISREG(on_disk.st_mode) and os.path.samestat(on_disk, os.fstat(lock))
 
 
 def _seconds_of_silence(folder: Path) -> float:
-    """Return for how long nothing in a folder has changed.
+    """Return how long nothing in a folder has changed.
 
-    Both times are of the file system's own clock, which may differ from that of this machine.
+    Both times come from the file system's clock, which may differ from this machine's.
     """
     with tempfile.TemporaryFile(dir=folder.parent) as probe:
         now = os.fstat(probe.fileno()).st_mtime
@@ -203,16 +204,16 @@ def _seconds_of_silence(folder: Path) -> float:
 
 @cache
 def _this_machine() -> str:
-    """Name this machine since it last started; processes with the same name see each other's locks."""
+    """Return a name of this machine and boot; processes with the same name see each other's locks."""
     try:
-        started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
-        return _NOWHERE
-    return sha256(started).hexdigest()[: len(_NOWHERE)]
+        return _UNKNOWN_MACHINE
+    return sha256(boot_id).hexdigest()[: len(_UNKNOWN_MACHINE)]
 
 
 def _remove(folder: Path) -> None:
-    """Remove a private folder as far as that can be done, its lock last."""
+    """Remove a private folder as far as possible, its lock file last."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.name != _LOCK:
@@ -222,7 +223,7 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_rest(folder: Path) -> None:
-    """Remove a folder that outlived `_remove`: some file systems keep the name of an open lock."""
+    """Remove a folder that `_remove` could not: some file systems keep the name of an open file."""
     if sys.platform == "win32":
         _remove(folder)
     else:
@@ -231,7 +232,7 @@ def _remove_rest(folder: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Force a file, or a folder's list of names, to disk."""
+    """Flush a file, or a folder's directory entries, to disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows cannot open a folder
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""Facts about labels and neighborhoods: how rare a label is, globally and around a row.
+"""Label and neighborhood statistics: how rare a label is, globally and around a row.
 
-Every function is pure and takes the training rows only. Label matrices are boolean, dense or CSR;
-results that have one value per (row, label) or per label pair come in the storage of `Y`.
+Every function is pure and takes the training rows only. Label matrices are boolean, dense or CSR.
+Results with one value per (row, label) or per label pair are dense or CSR, like `Y`.
 """
 
 import os
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 SearchMethod = Literal["exact", "faiss"]
 
 _BLOCK_ENTRIES = 2**21  # float64 values of one working array: 16 MB
-_MOST_THREADS = 8  # each has a few working arrays of its own
+_MOST_THREADS = 8  # each needs a few working arrays
 
 
 def label_counts(Y: LabelMatrix) -> IntArray:
@@ -78,16 +78,16 @@ def minority_labels(Y: LabelMatrix) -> BoolArray:
 def positive_weights(
     Y: LabelMatrix, *, power: float = 0.5, max_weight: float | None = None
 ) -> FloatArray:
-    """Return what the positives of each label weigh in a weighted loss, (negatives / positives)^power.
+    """Return the weight of each label's positives in a weighted loss, (negatives / positives)^power.
 
-    A label without positives, or without negatives, is counted as having one.
+    A label without positives, or without negatives, counts as having one.
 
     Parameters
     ----------
     Y
         (n, q) labels of the training rows.
     power
-        0 weighs all alike, 1 lets a label's positives weigh as much as its negatives.
+        0 gives all labels weight 1; 1 gives a label's positives the same total weight as its negatives.
     max_weight
         The largest weight; None sets no limit.
 
@@ -215,22 +215,22 @@ def nearest_neighbors(
 ) -> IntArray:
     """Return the k nearest other rows of each of `rows`, nearest first, ties by lower index.
 
-    Distances are Euclidean, in float64. Work goes by blocks of rows, so memory never grows with
-    the square of n, and sparse features are never made dense as a whole.
+    Distances are Euclidean, in float64. Rows are processed in blocks, so memory never grows with the
+    square of n, and sparse features are never made dense as a whole.
 
     Parameters
     ----------
     X
         (n, d) features.
     rows
-        Indices of the rows whose neighbors are wanted.
+        Indices of the rows to find neighbors for.
     k
-        How many, from 1 to n - 1.
+        Number of neighbors, from 1 to n - 1.
     method
-        ``"faiss"`` searches dense features in float32 (extra ``faiss``), then ranks what it found
+        ``"faiss"`` searches dense features in float32 (extra ``faiss``), then ranks the candidates
         in float64: the same neighbors, up to ties.
     progress
-        Called as ``progress(rows_done, rows_in_all)`` after each block.
+        Called as ``progress(rows_searched, rows_total)`` after each block.
 
     Returns
     -------
@@ -251,17 +251,17 @@ def nearest_neighbors(
     search = _SEARCHES[method](X, k)
     size = max(16, _BLOCK_ENTRIES // max(X.shape))
     blocks = [rows[start : start + size] for start in range(0, len(rows), size)]
-    found = np.empty((len(rows), k), dtype=np.int64)
-    # Sparse products run in one thread each; dense ones bring threads of their own.
+    neighbors = np.empty((len(rows), k), dtype=np.int64)
+    # A sparse product uses one thread; dense ones are already multithreaded.
     threads = min(os.cpu_count() or 1, _MOST_THREADS) if sparse.issparse(X) else 1
     with ThreadPoolExecutor(threads) as pool:
-        done = 0
-        for neighbors in pool.map(search, blocks):
-            found[done : done + len(neighbors)] = neighbors
-            done += len(neighbors)
+        searched = 0
+        for of_block in pool.map(search, blocks):
+            neighbors[searched : searched + len(of_block)] = of_block
+            searched += len(of_block)
             if progress is not None:
-                progress(done, len(rows))
-    return found
+                progress(searched, len(rows))
+    return neighbors
 
 
 def local_imbalance(
@@ -281,7 +281,7 @@ def local_imbalance(
     Y
         (n, q) labels.
     k, method, progress
-        As in `nearest_neighbors`; only rows with a label are searched for.
+        As in `nearest_neighbors`; neighbors are searched only for rows with a label.
 
     Examples
     --------
@@ -329,7 +329,7 @@ def selection_weights(
     method: SearchMethod = "exact",
     progress: Progress | None = None,
 ) -> FloatArray:
-    """Return w_i = 1 + the sum over minority labels j of S_ij, the weights of the losses.
+    """Return w_i = 1 + the sum over minority labels j of S_ij, the weights of the selection losses.
 
     The sum of w - 1 is at most the number of minority labels, so most weights are close to 1.
 
@@ -340,7 +340,7 @@ def selection_weights(
     Y
         (n, q) labels of the training rows.
     k, method, progress
-        As in `nearest_neighbors`; only rows with a minority label are searched for.
+        As in `nearest_neighbors`; neighbors are searched only for rows with a minority label.
 
     Examples
     --------
@@ -357,7 +357,7 @@ def selection_weights(
 
 
 def _csr_labels(Y: LabelMatrix) -> sparse.csr_array:
-    """Return the labels as CSR ones, in a type that can be counted with."""
+    """Return the labels as CSR, as floats so that products count them."""
     labels = sparse.csr_array(Y, dtype=np.float64, copy=True)
     labels.eliminate_zeros()
     return labels
@@ -372,8 +372,8 @@ def _stored_as(
 def _exact_search(X: Features, k: int) -> Callable[[IntArray], IntArray]:
     """Return a function from a block of rows to their neighbors.
 
-    The fast form |a|^2 - 2ab + |b|^2 finds all candidates that rounding leaves in question;
-    sum((a - b)^2) then decides, so that equal distances are ties.
+    The fast form |a|^2 - 2ab + |b|^2 finds every candidate that could be a neighbor despite rounding.
+    sum((a - b)^2) then decides, so that equal distances are exact ties.
     """
     X = (X if isinstance(X, np.ndarray) else sparse.csr_array(X)).astype(np.float64, copy=False)
     norms = np.asarray((X * X).sum(axis=1))
@@ -401,7 +401,7 @@ def _exact_search(X: Features, k: int) -> Callable[[IntArray], IntArray]:
 
 
 def _rounding_margin(X: Features, norms: FloatArray) -> FloatArray:
-    """Return by how much two fast distances of a row may be off against each other."""
+    """Return a bound on the rounding error of the difference of two fast distances of a row."""
     if isinstance(X, np.ndarray):
         values, terms = X, X.shape[1]
     else:
@@ -440,12 +440,12 @@ def _faiss_search(X: Features, k: int) -> Callable[[IntArray], IntArray]:
     index = faiss.IndexFlatL2(X.shape[1])
     index.add(single)
     X = X.astype(np.float64, copy=False)
-    # Twice as many as asked for, since float32 may swap near neighbors.
-    wanted = min(2 * k + 8, X.shape[0])
+    # More than twice as many as requested, since float32 may swap near neighbors.
+    n_candidates = min(2 * k + 8, X.shape[0])
 
     def search(block: IntArray) -> IntArray:
-        _, found = index.search(single[block], wanted)
-        query, candidate = np.repeat(np.arange(len(block)), wanted), found.ravel()
+        _, candidates = index.search(single[block], n_candidates)
+        query, candidate = np.repeat(np.arange(len(block)), n_candidates), candidates.ravel()
         others = candidate != block[query]
         query, candidate = query[others], candidate[others]
         squared = _squared_distances(X, block[query], candidate)

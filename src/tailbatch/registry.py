@@ -1,4 +1,4 @@
-"""Names and what they stand for: the package's own, registered ones, and those of other packages."""
+"""Names of strategies, models and losses: built-in, registered, and from other packages."""
 
 import functools
 import hashlib
@@ -19,7 +19,7 @@ _NO_WORD = re.compile(r"\W+")
 def check_known(
     what: str, name: object, known: Iterable[str], *, error: type[TailbatchError]
 ) -> None:
-    """Raise `error` unless `name` is known, and suggest the nearest name that is.
+    """Raise `error` unless `name` is known, and suggest the closest known name.
 
     Examples
     --------
@@ -36,15 +36,15 @@ def check_known(
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What a name stands for: entries of this package, added ones, and entry points of others.
+    """Entries by name: built-in ones, added ones, and entry points of other packages.
 
-    An installed package adds its own under the entry-point group. Entry points are looked up only
-    when a name is not known otherwise, or when all names are listed; that costs milliseconds.
+    Other packages add entries under the entry-point group. Entry points are looked up only for a name
+    that is not known otherwise, or to list all names; the lookup takes milliseconds.
 
     Parameters
     ----------
     what
-        What the entries are, for error messages: ``"strategy"``.
+        What an entry is, for error messages: ``"strategy"``.
     group
         Entry-point group, such as ``"tailbatch.strategies"``.
     error
@@ -72,7 +72,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def add(self, name: str, entry: T, *, replace: bool = False) -> None:
         """Add an entry; a name that is taken is an error unless `replace` is set.
 
-        The same class or function defined again, as in a notebook's cell, takes the place of the former.
+        A class or function that is defined again, as in a rerun notebook cell, replaces the old one.
         """
         if not isinstance(name, str) or not name.isidentifier():
             raise self._error(
@@ -86,21 +86,21 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries[name] = entry
 
     def remove(self, name: str) -> None:
-        """Forget an entry that was added; no error where there is none."""
+        """Remove an added entry, if there is one."""
         self._entries.pop(name, None)
 
     def name_of(self, entry: T, called: str | None = None) -> str:
-        """Return the name of an entry; one that is not registered gets a name of its own.
+        """Return the name of an entry; an unregistered one gets a generated name.
 
-        That name ends in a digest of the qualified name and the source, so the same code has the same
-        name in another session. It is known in this process only, and not listed.
+        A generated name ends in a digest of the qualified name and the source, so the same code has the
+        same name in another session. It is known only in this process, and not listed.
 
         Parameters
         ----------
         entry
             A class or a function.
         called
-            What a name of its own begins with; by default what the code calls it.
+            What a generated name begins with; by default the name in the code.
 
         Examples
         --------
@@ -125,13 +125,13 @@ class Registry(Mapping[str, T], Generic[T]):
         return name
 
     def loaded(self, name: str | None) -> T | None:
-        """Return an entry that this process knows already, without a look at other packages."""
+        """Return an entry that this process already knows, without looking at other packages."""
         if name is None:
             return None
         return self._unregistered.get(name) or self._entries.get(name)
 
     def is_registered(self, name: str) -> bool:
-        """Whether a name was registered, rather than made up for code that was handed over."""
+        """Return whether a name was registered rather than generated for an unregistered entry."""
         return name not in self._unregistered
 
     def __getitem__(self, name: str) -> T:
@@ -159,7 +159,7 @@ class Registry(Mapping[str, T], Generic[T]):
         point = offered[name]
         try:
             self._entries[name] = point.load()
-        except Exception as error:  # whatever another package raises while it is imported
+        except Exception as error:  # importing another package can raise anything
             raise self._error(
                 f"the {self.what} {name!r} of the package "
                 f"{point.dist.name if point.dist else '?'} cannot be loaded ({point.value}): {error}"
@@ -180,10 +180,10 @@ def qualified_name(entry: object) -> str:
 
 
 def source_digest(entry: object) -> str:
-    """Return a digest of the code of a class or function, with what it captures from around it.
+    """Return a digest of the code of a class or function and of the values it captures.
 
-    Code that captures an object whose text is its address has another digest in every session: it is
-    run again rather than taken for something else.
+    If a captured object's ``repr`` is its memory address, the digest differs in every session. Its runs
+    are then repeated rather than mistaken for others.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def source_digest(entry: object) -> str:
 
 
 def _is_defined_again(known: object, entry: object) -> bool:
-    are_code = all(hasattr(each, "__qualname__") for each in (known, entry))
+    are_code = all(hasattr(candidate, "__qualname__") for candidate in (known, entry))
     return are_code and qualified_name(known) == qualified_name(entry)
 
 
@@ -206,7 +206,7 @@ def _called(entry: object) -> str:
 
 
 def _code(entry: Any) -> Iterator[str]:
-    """Yield the texts that decide what a class, a function or a partial of one does."""
+    """Yield strings that identify what a class, a function or a partial does."""
     if isinstance(entry, functools.partial):
         yield repr((entry.args, sorted(entry.keywords.items())))
         entry = entry.func
@@ -216,13 +216,13 @@ def _code(entry: Any) -> Iterator[str]:
     functions = list(filter(inspect.isfunction, _members(entry)))
     try:
         yield inspect.getsource(entry)
-    except (OSError, TypeError):  # typed in at a prompt, or compiled
+    except (OSError, TypeError):  # typed at a prompt, or compiled
         for function in functions:
             code = function.__code__
             plain = [value for value in code.co_consts if not inspect.iscode(value)]
             yield repr((code.co_code, code.co_names, plain))
     for function in functions:
-        cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         yield repr((function.__defaults__, function.__kwdefaults__, cells))
     if isinstance(entry, type):
         plain = [(k, v) for k, v in vars(entry).items() if type(v) in _PLAIN and k[:2] != "__"]
@@ -233,8 +233,8 @@ def _members(entry: object) -> Iterable[object]:
     return vars(entry).values() if isinstance(entry, type) else (entry,)
 
 
-def _filled(cell: Any) -> bool:
+def _is_filled(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
-    except ValueError:  # a class that refers to itself before it is made
+    except ValueError:  # a class that refers to itself before it exists
         return False

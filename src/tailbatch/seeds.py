@@ -1,7 +1,7 @@
-"""One seed in, named random streams out; the host's random state is never touched.
+"""Named random streams from one seed; the host's random state is never touched.
 
 A stream is named by its purpose and by counters such as (epoch, batch). The same name gives the
-same numbers whatever was drawn elsewhere, so resuming and several processes agree bit for bit.
+same numbers no matter what was drawn elsewhere, so resumed and parallel runs agree bit for bit.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
     purpose
         What the numbers are for, for instance ``"folds"`` or ``"selection"``.
     *counters
-        At most two positions from 0 to 2^64 - 1, for instance epoch and batch number. They are the
-        upper words of Philox's counter, so each stream has 2^128 blocks of its own.
+        At most two integers from 0 to 2^64 - 1, for instance epoch and batch number. They are the
+        upper words of Philox's counter, so each stream has its own 2^128 blocks.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def integer_seed(seed: int, purpose: str, *counters: int) -> int:
     False
     """
     _check_name(seed, counters)
-    # A digest is a stream of its own and takes a twentieth of the time of making a generator.
+    # A digest is as independent as a generator's first draw and takes a twentieth of the time.
     name = f"{seed}/{purpose}/{'/'.join(map(str, counters))}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") >> 1
 

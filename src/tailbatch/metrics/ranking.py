@@ -23,6 +23,8 @@ def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:
     """
     ranks = scored(Y, scores).by_row
     relevant = ranks.relevant
+    # A pair is wrong if the irrelevant label scores as high or higher: count, for each relevant label,
+    # all labels at or above it, minus the relevant ones among them.
     wrong = ranks.total(ranks.above + ranks.tied - ranks.relevant_above - ranks.relevant_tied)
     pairs = relevant * (ranks.shape[1] - relevant)
     return float(np.mean(wrong / np.maximum(pairs, 1)))
@@ -61,6 +63,7 @@ def coverage(Y: LabelMatrix, scores: Scores) -> float:
     3.0
     """
     ranks = scored(Y, scores).by_row
+    # Ties count as read first, the pessimistic order. Rows without relevant labels keep depth 0.
     depth = np.zeros(ranks.shape[0])
     np.maximum.at(depth, ranks.group, ranks.above + ranks.tied)
     return float(depth.mean())
@@ -90,9 +93,12 @@ def precision_at_k(Y: LabelMatrix, scores: Scores, k: int) -> float:
     """
     ranks = scored(Y, scores).by_row
     k = _places(k, ranks)
-    # Of `tied` equal labels, the k - above best places take a random choice.
+    # k - above of the top k places are left for `tied` equal labels, filled at random: each label's
+    # chance to get one is the expected number of hits it adds.
     chance = np.clip((k - ranks.above) / ranks.tied, 0, 1)
-    return min(float(chance.sum()) / (k * ranks.shape[0]), 1.0)  # thirds may add up to more
+    return min(
+        float(chance.sum()) / (k * ranks.shape[0]), 1.0
+    )  # rounding: three thirds may exceed 1
 
 
 def ndcg_at_k(Y: LabelMatrix, scores: Scores, k: int) -> float:
@@ -106,9 +112,13 @@ def ndcg_at_k(Y: LabelMatrix, scores: Scores, k: int) -> float:
     ranks = scored(Y, scores).by_row
     k = _places(k, ranks)
     discount = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
-    up_to = np.concatenate([[0.0], discount])  # total discount of the places above
+    up_to = np.concatenate([[0.0], discount])  # up_to[i]: total discount of the first i places
+    # Tied labels share the places above + 1 to above + tied: each gains their mean discount, where
+    # places beyond k count 0.
     bottom = np.minimum(ranks.above + ranks.tied, k)
     gain = (up_to[bottom] - up_to[np.minimum(ranks.above, k)]) / ranks.tied
+    # The best order puts all relevant labels first. One hit already has discount 1, so the maximum
+    # below only avoids 0 / 0 for rows without relevant labels.
     best = up_to[np.minimum(ranks.relevant, k).astype(np.int64)]
     return min(float(np.mean(ranks.total(gain) / np.maximum(best, 1))), 1.0)
 
@@ -216,6 +226,9 @@ def _places(k: int, ranks: Ranking) -> int:
 
 
 def _auc(ranks: Ranking, *, tie: float) -> npt.NDArray[np.float64]:
+    # The Mann-Whitney form of AUC: the share of (positive, negative) pairs in which the positive scores
+    # higher, where a tie counts `tie`. For each positive: all negatives, minus those above it, minus the
+    # lost part of those tied with it.
     relevant = ranks.relevant
     irrelevant = ranks.shape[1] - relevant
     above = ranks.above - ranks.relevant_above
@@ -227,6 +240,7 @@ def _auc(ranks: Ranking, *, tie: float) -> npt.NDArray[np.float64]:
 
 
 def _average_precision(ranks: Ranking) -> npt.NDArray[np.float64]:
+    # Precision is taken at each positive, with ties ranked above it (as in scikit-learn).
     mean = np.full(ranks.shape[0], np.nan)
     np.divide(ranks.total(ranks.precision()), ranks.relevant, out=mean, where=ranks.relevant > 0)
     return mean

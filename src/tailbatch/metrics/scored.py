@@ -140,19 +140,26 @@ def _rank(labels: BoolArray, scores: FloatArray) -> Ranking:
 
 
 def _rank_block(labels: BoolArray, scores: FloatArray, start: int) -> tuple[IntArray, ...]:
-    """Return the columns of a `Ranking` whose first group has number `start`."""
+    """Return the columns of a `Ranking` whose first group has number `start`.
+
+    Most entries are irrelevant, so everything after the sort works on the relevant ones only.
+    """
     size = labels.shape[1]
+    # Keys ascend within each group, and their lowest bit says whether the entry is relevant.
     keys = sorted_keys(labels, scores).ravel()
     at = np.flatnonzero((keys.astype(np.uint8) & 1).view(bool))
     group, position = np.divmod(at, size)
-    # Relevant entries of one group with one score follow each other: a run.
+    # Relevant entries of one group with equal scores are adjacent: a run. All of a run's entries have the
+    # same counts, so they are computed once per run, at its first entry, and repeated at the end.
     key = keys[at]
     begins = np.ones(len(at), dtype=bool)
     begins[1:] = (key[1:] != key[:-1]) | (group[1:] != group[:-1])
     first = np.flatnonzero(begins)
     length = np.diff(first, append=len(at))
     ties = _irrelevant_ties(keys, size, at[first])
+    # Within a tie irrelevant entries come first, so all that follows a run scores strictly higher.
     above = size - (position[first] + length)
+    # Relevant entries up to the end of a run's group, minus those up to the end of the run.
     relevant_so_far = np.cumsum(np.bincount(group, minlength=len(labels)))
     relevant_above = relevant_so_far[group[first]] - (first + length)
     runs = (above, ties + length, relevant_above, length)
@@ -162,10 +169,13 @@ def _rank_block(labels: BoolArray, scores: FloatArray, start: int) -> tuple[IntA
 def sorted_keys(labels: BoolArray, scores: FloatArray) -> Keys:
     """Return integers that order each row by score, relevant entries last among equals.
 
-    The bits of floats from 0 to 1 are integers in the same order and leave the top two bits
-    free, so that score and relevance fit into one number and sort together.
+    The bits of floats from 0 to 1, read as integers, sort in the same order and leave the top two bits
+    free. So score and relevance fit into one integer, 2 * bits + relevance, and one integer sort replaces
+    an argsort of the scores and a gather of the labels, which take several times as long.
     """
-    values = np.add(scores, 0, order="C")  # a copy, in which -0 is 0
+    values = np.add(
+        scores, 0, order="C"
+    )  # a copy to work in; -0 + 0 is 0, so zeros have equal bits
     keys: Keys = values.view(np.int32 if values.dtype == np.float32 else np.int64)
     keys += keys
     keys += np.ascontiguousarray(labels).view(np.int8)
@@ -175,9 +185,12 @@ def sorted_keys(labels: BoolArray, scores: FloatArray) -> Keys:
 
 def _irrelevant_ties(keys: Keys, size: int, first: IntArray) -> IntArray:
     """Return how many irrelevant entries stand right before each run with the same score."""
+    # Relevance is the lowest bit: an irrelevant entry with the same score has the next lower key.
     same = (first % size > 0) & (keys[first - 1] == keys[first] - 1)
     ties = np.zeros(len(first), dtype=np.int64)
-    if same.any():  # rare for scores of a network, and the search is dear
+    if same.any():  # rare for a network's scores, and the search is expensive
+        # Cut all entries, relevant or not, into stretches of equal score within a group. Irrelevant
+        # entries come first, so their number is the distance from the start of the stretch to the run.
         score = keys >> 1
         begins = np.ones(len(keys), dtype=bool)
         begins[1:] = score[1:] != score[:-1]
