@@ -1,7 +1,7 @@
-"""Hugging Face Accelerate: a loader of its own, which ``prepare`` leaves as it is.
+"""Hugging Face Accelerate: a loader that ``prepare`` leaves unchanged.
 
 Run it: accelerate launch --num-processes 2 --cpu examples/accelerate_loop.py
-It also runs alone: python examples/accelerate_loop.py
+In one process: python examples/accelerate_loop.py
 """
 
 import numpy as np
@@ -36,13 +36,13 @@ def main():
         for features, labels in loader:
             with accelerator.accumulate(model):
                 losses = binary_cross_entropy_with_logits(model(features), labels, reduction="none")
-                accelerator.backward(losses.mean() * selector.loss_scale())
+                accelerator.backward(losses.sum(1).mean() * selector.loss_scale())
                 optimizer.step()
                 optimizer.zero_grad()
             selector.observe(losses)
         share = selector.selector.diagnostics().minority_share
         accelerator.print(f"epoch {epoch + 1}: {share:.0%} of the draws carry a rare label")
-    # accelerator.save_state(folder) at any step saves the selector as well.
+    # accelerator.save_state(folder) also saves the selector, at any step.
 
 
 if __name__ == "__main__":

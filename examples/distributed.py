@@ -1,7 +1,7 @@
-"""Several processes: the batches are those of one process, and each rank trains on its slice.
+"""Several processes: all ranks draw the same batch, and each trains on its slice.
 
 Run it: torchrun --nproc-per-node 2 examples/distributed.py
-It also runs alone: python examples/distributed.py
+In one process: python examples/distributed.py
 """
 
 import os
@@ -20,34 +20,34 @@ EPOCHS = 4
 
 
 def main():
-    together = "WORLD_SIZE" in os.environ
-    if together:
+    is_distributed = "WORLD_SIZE" in os.environ
+    if is_distributed:
         dist.init_process_group("gloo")
     data = load_dataset("debtags")
     x = torch.from_numpy(data.X.toarray().astype(np.float32))
     y = torch.from_numpy(data.Y.astype(np.float32))
-    # The batch size is that of all ranks together.
+    # The batch size is global: all ranks together.
     selector = DistributedSelector(
         make_selector("adaptive", data.Y, X=data.X, batch_size=128, warm_up_epochs=1)
     )
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(x.shape[1], 128), nn.ReLU(), nn.Linear(128, y.shape[1]))
-    if together:
+    if is_distributed:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for epoch in range(EPOCHS):
         for index in selector:
             losses = binary_cross_entropy_with_logits(model(x[index]), y[index], reduction="none")
             optimizer.zero_grad()
-            # Scaled, so that the mean of uneven slices is the mean of the batch.
-            (losses.mean() * selector.loss_scale()).backward()
+            # Scaled, because slices may differ in size and DDP averages all ranks equally.
+            (losses.sum(1).mean() * selector.loss_scale()).backward()
             optimizer.step()
             selector.observe(losses)
-        if not together or dist.get_rank() == 0:
+        if not is_distributed or dist.get_rank() == 0:
             share = selector.selector.diagnostics().minority_share
             print(f"epoch {epoch + 1}: {share:.0%} of the draws carry a rare label")
-    if together:
+    if is_distributed:
         dist.destroy_process_group()
 
 

@@ -1,7 +1,7 @@
-"""Hugging Face's Trainer: fine-tune a text model on what Debian packages are called and depend on.
+"""Hugging Face's Trainer: train a text model on the names and dependencies of Debian packages.
 
-The model is small and starts from random weights, and the words are those of the embedded dataset:
-nothing is downloaded. With a model from the hub only `model` and `WordsOfPackages` change.
+The model is small, starts from random weights, and uses the words of the embedded dataset, so nothing
+is downloaded. With a model from the hub, only `model` and `WordsOfPackages` change.
 
 Run it: python examples/huggingface_trainer.py
 """
@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 from tailbatch import load_dataset, make_selector
 from tailbatch.integrations.huggingface import SelectiveTrainerMixin
 
-N_WORDS = 24  # words a text is cut to
+N_WORDS = 24  # texts are truncated to this many words
 
 
 class SelectiveTrainer(SelectiveTrainerMixin, Trainer):
@@ -81,7 +81,7 @@ def main():
             train_dataset=texts,
             selector=selector,
         )
-        trainer.train()  # trainer.train(resume_from_checkpoint=True) goes on where it was
+        trainer.train()  # trainer.train(resume_from_checkpoint=True) resumes
     share = selector.diagnostics().minority_share
     print(f"{share:.0%} of the last epoch's draws carry a rare label")
 

@@ -16,7 +16,7 @@ from tailbatch.integrations.pytorch import SelectiveLoader
 
 
 class Classifier(pl.LightningModule):
-    """A network of one hidden layer."""
+    """A network with one hidden layer."""
 
     def __init__(self, n_features, n_labels):
         super().__init__()
@@ -26,7 +26,7 @@ class Classifier(pl.LightningModule):
         """Return the loss to minimize and the losses for the selector."""
         features, labels = batch
         losses = binary_cross_entropy_with_logits(self.layers(features), labels, reduction="none")
-        return {"loss": losses.mean(), "losses": losses.detach()}
+        return {"loss": losses.sum(1).mean(), "losses": losses.detach()}
 
     def configure_optimizers(self):
         """Return Adam."""
@@ -37,8 +37,8 @@ def main():
     data = load_dataset("debtags")
     x = torch.from_numpy(data.X.toarray().astype(np.float32))
     y = torch.from_numpy(data.Y.astype(np.float32))
-    # On several devices: selector = DistributedSelector(make_selector(...)), and in training_step
-    # the loss times selector.loss_scale().
+    # On several devices: selector = DistributedSelector(make_selector(...)), and multiply the loss in
+    # training_step by selector.loss_scale().
     selector = make_selector("adaptive", data.Y, X=data.X, warm_up_epochs=1)
     trainer = pl.Trainer(
         max_epochs=4,

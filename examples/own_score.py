@@ -1,7 +1,7 @@
-"""Draw batches by a score of your own: here, how badly the minority labels' positives are missed.
+"""Draw batches by your own score: here, how badly the model misses the positives of minority labels.
 
-A loss-driven strategy has three parts: a score of each sample, a law over scores, and a pressure
-schedule. Write the first, choose the others.
+A loss-driven strategy has three parts: a score per sample, a distribution over scores (a "law"), and a
+pressure schedule. Write the first and choose the others.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ def make_minority_selector(Y, *, batch_size, epochs, seed=0):
     minority = minority_labels(Y)
 
     def missed_minority(losses, index):
-        """From losses (b, q) of the samples `index` to scores (b,), finite and >= 0."""
+        """Return scores (b,), finite and >= 0, for losses (b, q) of the samples `index`."""
         return (losses * (Y[index] & minority)).sum(axis=1)
 
     selector = LossDrivenSelector(
@@ -37,7 +37,7 @@ def main():
     for _ in range(5):
         pressure = selector.diagnostics().effective_pressure
         for index in selector:
-            # Stands for binary_cross_entropy_with_logits(model(x), y, reduction="none").
+            # Stands in for binary_cross_entropy_with_logits(model(x), y, reduction="none").
             losses = np.where(Y[index], 1.5, 0.1)
             selector.observe(losses)
         report = selector.diagnostics()

@@ -1,4 +1,4 @@
-"""A plain PyTorch loop with workers: the five lines that are not ordinary are marked with a star.
+"""A plain PyTorch loop with workers. A star marks the five lines that selection adds or changes.
 
 Run it: python examples/plain_pytorch.py
 """
@@ -12,14 +12,16 @@ from torch.utils.data import TensorDataset
 from tailbatch import load_dataset, make_selector
 from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader
 
-EPOCHS, WORKERS, AHEAD = 4, 2, 2 * 2  # each worker reads two batches ahead
+EPOCHS, WORKERS, PREFETCHED = 4, 2, 2 * 2  # each worker prefetches two batches
 
 
 def main():
     data = load_dataset("debtags")
     x = torch.from_numpy(data.X.toarray().astype(np.float32))
     y = torch.from_numpy(data.Y.astype(np.float32))
-    selector = make_selector("adaptive", data.Y, X=data.X, warm_up_epochs=1, max_lag=AHEAD)  # *
+    selector = make_selector(
+        "adaptive", data.Y, X=data.X, warm_up_epochs=1, max_lag=PREFETCHED
+    )  # *
     dataset = IndexedDataset(TensorDataset(x, y))  # *
     loader = SelectiveLoader(dataset, selector, num_workers=WORKERS)  # *
 
@@ -30,16 +32,16 @@ def main():
         for index, (features, labels) in loader:  # *
             losses = binary_cross_entropy_with_logits(model(features), labels, reduction="none")
             optimizer.zero_grad()
-            losses.mean().backward()
+            losses.sum(1).mean().backward()
             optimizer.step()
             selector.observe(losses, index)  # *
         report = selector.diagnostics()
         print(
-            f"epoch {epoch + 1}: loss of the last batch {losses.mean():.3f}, "
+            f"epoch {epoch + 1}: loss of the last batch {losses.sum(1).mean():.3f}, "
             f"{report.minority_share:.0%} of the draws carry a rare label, lag {report.lag}"
         )
 
-    # To go on later: torch.save({"selector": loader.state_dict(), ...}) at any step, and
+    # To save: torch.save({"selector": loader.state_dict(), ...}) at any step. To resume:
     # loader.load_state_dict(...) before the loop, which then starts at selector.epoch.
 
 

@@ -1,7 +1,7 @@
-"""Compare the pinned packages with the known advisories, and say which of three things came out.
+"""Check the pinned packages against known advisories.
 
-Exit code 0: all were looked up and none has a known weakness. 1: some have one. 2: the check could not
-be made, for all or for some of them, so nothing is known about those.
+Exit code 0: all were looked up and none has a known vulnerability. 1: some have one. 2: some or all could
+not be looked up, so nothing is known about those.
 """
 
 import json
@@ -18,9 +18,9 @@ COMMAND = [
 
 
 def main(command: list[str]) -> int:
-    """Run the check, print what came out, and return the exit code."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    code, lines = verdict(done.stdout, done.stderr)
+    """Run the check, print its result, and return the exit code."""
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    code, lines = verdict(completed.stdout, completed.stderr)
     print("\n".join(lines))
     return code
 
@@ -29,32 +29,37 @@ def verdict(answer: str, complaint: str) -> tuple[int, list[str]]:
     """Return the exit code and the lines for what pip-audit printed."""
     try:
         packages = json.loads(answer)["dependencies"]
-        skipped = [one for one in packages if "skip_reason" in one]
-        found = [(one, flaw) for one in packages for flaw in one.get("vulns", ())]
+        skipped = [package for package in packages if "skip_reason" in package]
+        vulnerabilities = [
+            (package, flaw) for package in packages for flaw in package.get("vulns", ())
+        ]
         lines = [
-            f"{one['name']} {one['version']}: {flaw['id']}, fixed in "
+            f"{package['name']} {package['version']}: {flaw['id']}, fixed in "
             f"{', '.join(flaw['fix_versions']) or 'no version yet'}"
-            for one, flaw in found
+            for package, flaw in vulnerabilities
         ]
     except (ValueError, LookupError, TypeError):
         why = [line for line in complaint.splitlines() if line.strip()][-1:] or ["no answer"]
         return 2, [not_made(why[0].strip())]
     if len(skipped) == len(packages):
         return 2, [not_made(skipped[0]["skip_reason"] if skipped else "there are no packages")]
-    lines += [f"NOT CHECKED: {one['name']} ({one['skip_reason']})" for one in skipped]
-    if found:
-        return 1, [*lines, f"FOUND: {len(found)} known weaknesses in {len(packages)} packages"]
+    lines += [f"NOT CHECKED: {package['name']} ({package['skip_reason']})" for package in skipped]
+    if vulnerabilities:
+        count = len(vulnerabilities)
+        return 1, [*lines, f"FOUND: {count} known vulnerabilities in {len(packages)} packages"]
     if skipped:
         count = len(packages) - len(skipped)
         return 2, [*lines, f"NOT CHECKED: only {count} of {len(packages)} packages were looked up"]
-    return 0, [f"NONE FOUND: {len(packages)} packages were looked up, none has a known weakness"]
+    return 0, [
+        f"NONE FOUND: {len(packages)} packages were looked up, none has a known vulnerability"
+    ]
 
 
 def not_made(why: str) -> str:
-    """Say that nothing could be looked up."""
+    """Return the message for a check that could not be made."""
     return (
         "NOT CHECKED: the advisory service gave no answer, so nothing is known about the pinned "
-        f"packages ({why}). Try again with the network"
+        f"packages ({why}). Try again with network access"
     )
 
 

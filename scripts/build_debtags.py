@@ -1,8 +1,8 @@
 """Build the embedded dataset ``debtags`` from the package index of a Debian system.
 
-A row is a Debian package, a label is a tag that volunteers gave it, and a feature is a fact: a
-package it depends on, recommends or suggests, a part of its name, its section. Descriptions are
-not read. The same index gives the same bytes.
+A row is a Debian package, a label is a tag assigned by volunteers, and a feature is a fact: a package
+it depends on, recommends or suggests, a part of its name, or its section. Descriptions are not read.
+The same index gives the same bytes.
 
     python scripts/build_debtags.py                              # asks apt-cache for the index
     apt-cache dumpavail > index.txt
@@ -76,13 +76,13 @@ def stanzas(index: Iterable[str]) -> Iterator[dict[str, str]]:
 
 
 def tags_of(stanza: dict[str, str]) -> frozenset[str]:
-    """Return the tags, without those that only say that a tag is still wanted."""
+    """Return the tags, without the ``::TODO`` marks of missing ones."""
     tags = (tag.strip() for tag in stanza.get("Tag", "").split(","))
     return frozenset(tag for tag in tags if tag and not tag.endswith("::TODO"))
 
 
 def facts_of(stanza: dict[str, str]) -> Iterator[str]:
-    """Yield the facts of a package; of alternatives (``a | b``) each counts."""
+    """Yield the facts of a package; each alternative (``a | b``) counts."""
     for field, relation in RELATIONS.items():
         for dependency in re.split(r"[,|]", stanza.get(field, "")):
             name = re.match(r"\s*([a-z0-9][a-z0-9+.-]*)", dependency)
@@ -94,14 +94,14 @@ def facts_of(stanza: dict[str, str]) -> Iterator[str]:
         yield f"section={stanza['Section']}"
 
 
-def one_per_source(found: Iterable[Package]) -> list[Package]:
+def one_per_source(candidates: Iterable[Package]) -> list[Package]:
     """Keep one package of each source, chosen by a hash of its name.
 
     Packages built from one source share names and dependencies: with several of them, test rows
-    would have twins among the training rows.
+    would have near duplicates among the training rows.
     """
     chosen: dict[str, tuple[str, Package]] = {}
-    for package in found:
+    for package in candidates:
         key = hashlib.sha256(package.name.encode()).hexdigest()
         chosen[package.source] = min(
             chosen.get(package.source, (key, package)), (key, package), key=lambda pair: pair[0]
@@ -110,7 +110,7 @@ def one_per_source(found: Iterable[Package]) -> list[Package]:
 
 
 def indicator(sets: list[frozenset[str]], names: list[str]) -> sparse.csr_array:
-    """Return the (len(sets), len(names)) matrix of which set holds which name."""
+    """Return the (len(sets), len(names)) matrix of which set contains which name."""
     column = {name: j for j, name in enumerate(names)}
     rows = [sorted(column[name] for name in one if name in column) for one in sets]
     indptr = np.cumsum([0, *map(len, rows)], dtype=np.int32)
@@ -126,16 +126,17 @@ def commonest(sets: list[frozenset[str]], *, at_most: int, at_least: int) -> lis
     return sorted(name for name in ranked[:at_most] if counts[name] >= at_least)
 
 
-def build(found: list[Package]) -> MultiLabelDataset:
+def build(candidates: list[Package]) -> MultiLabelDataset:
     """Draw a stratified sample and turn it into a dataset."""
-    tags = [package.tags for package in found]
+    tags = [package.tags for package in candidates]
     every_tag = sorted(set().union(*tags))
     labels = indicator(tags, every_tag)
-    if len(found) > ROWS:
-        share = ROWS / len(found)
+    if len(candidates) > ROWS:
+        share = ROWS / len(candidates)
         part = stratified_split(labels.astype(bool), validation=0, test=share, seed=SEED).test
-        found = [found[i] for i in part]
-    tags, facts = [package.tags for package in found], [package.facts for package in found]
+        candidates = [candidates[i] for i in part]
+    tags = [package.tags for package in candidates]
+    facts = [package.facts for package in candidates]
     label_names = commonest(tags, at_most=len(every_tag), at_least=FEWEST_POSITIVES)
     feature_names = commonest(facts, at_most=FEATURES, at_least=1)
     return MultiLabelDataset.from_arrays(
@@ -167,7 +168,7 @@ def baseline(dataset: MultiLabelDataset) -> dict[str, float]:
 
 
 def statistics(dataset: MultiLabelDataset, *, source: str, digest: str) -> str:
-    """Return the part of the data card that is computed."""
+    """Return the computed part of the data card."""
     positives = np.asarray(dataset.Y.sum(axis=0))
     kinds = Counter(name.partition("=")[0] for name in dataset.feature_names)
     distinct = len(np.unique(dataset.X.toarray(), axis=0))
@@ -210,19 +211,19 @@ def read_index(path: str | None) -> list[str]:
 
 
 def main() -> None:
-    """Build the dataset, and bring the data card up to date if asked."""
+    """Build the dataset, and update the data card if requested."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("index", nargs="?", help="output of `apt-cache dumpavail`; - is stdin")
     parser.add_argument("--output", type=Path, default=PACKAGE_DATA, help="the npz file to write")
     parser.add_argument("--card", type=Path, help="data card whose statistics to rewrite")
     parser.add_argument("--source", default="unnamed", help="which index this is, for the card")
     options = parser.parse_args()
-    found = sorted(packages(read_index(options.index)), key=lambda package: package.name)
-    dataset = build(one_per_source(found))
+    tagged = sorted(packages(read_index(options.index)), key=lambda package: package.name)
+    dataset = build(one_per_source(tagged))
     save_npz(dataset, options.output)
     print(f"{options.output.name}: {options.output.stat().st_size:,} bytes")
     if options.card:
-        listing = "\n".join(f"{p.name} {sorted(p.facts)} {sorted(p.tags)}" for p in found)
+        listing = "\n".join(f"{p.name} {sorted(p.facts)} {sorted(p.tags)}" for p in tagged)
         digest = hashlib.sha256(listing.encode()).hexdigest()
         text = statistics(dataset, source=options.source, digest=digest)
         write_card(options.card, text)

@@ -1,11 +1,11 @@
-"""Print the branch coverage of each core room, from the data that ``coverage run`` left."""
+"""Print the branch coverage of each core room, from the data of ``coverage run``."""
 
 import json
 import subprocess
 import sys
 from collections import defaultdict
 
-# The rooms whose results users rely on; commands, reports and adapters have tests of their own.
+# The rooms whose results users rely on; commands, reports and adapters have their own tests.
 CORE = [
     "data",
     "imbalance",
@@ -23,7 +23,7 @@ COUNTS = ("covered_lines", "num_statements", "covered_branches", "num_branches")
 
 
 def main() -> None:
-    """Print one row a room, then the lines and branches that no test takes."""
+    """Print one row per room, then the lines and branches that no test reaches."""
     command = [sys.executable, "-m", "coverage", "json", "--quiet", "-o", "-"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     files = {
@@ -39,9 +39,9 @@ def main() -> None:
     for room in CORE:
         print(row(room, totals[room]))
     core = [sum(column) for column in zip(*(totals[room] for room in CORE), strict=True)]
-    print(row("all core rooms", core), f"\n\ngoal {GOAL:.0%}; not taken:")
+    print(row("all core rooms", core), f"\n\ngoal {GOAL:.0%}; not reached:")
     for name, facts in sorted(files.items()):
-        if name.split("/")[0].removesuffix(".py") in CORE and (missing := not_taken(facts)):
+        if name.split("/")[0].removesuffix(".py") in CORE and (missing := not_reached(facts)):
             print(f"{name}: {missing}")
     sys.exit((core[0] + core[2]) / (core[1] + core[3]) < GOAL)
 
@@ -58,7 +58,7 @@ def row(name: str, counts: list[int]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def not_taken(facts: dict) -> str:
+def not_reached(facts: dict) -> str:
     """Return the lines never run, and the branches never taken between lines that run."""
     lines = set(facts["missing_lines"])
     branches = [f"{a}->{b}" for a, b in facts["missing_branches"] if not {a, b} & lines]

@@ -1,6 +1,6 @@
-"""The pictures of the site, each drawn from what the package computes.
+"""The pictures of the site, each drawn from results that the package computes.
 
-`make docs` draws them anew, so that they cannot say something else than the code.
+`make docs` draws them each time, so that they always agree with the code.
 ``python scripts/docs_pictures.py FOLDER`` writes them as SVG and PNG, to look at.
 """
 
@@ -153,7 +153,7 @@ def _hard(losses: np.ndarray, pressure: float) -> np.ndarray:
 
 
 def law() -> Figure:
-    """Draw how much likelier than uniform a sample is, by its loss, under two laws."""
+    """Draw how much likelier than uniform a sample is, by its loss, under two distributions."""
     losses = _losses(60)
     figure, panels = _panels(2)
     laws = {"adaptive: by the size of the loss": _adaptive, "hard: by the rank of the loss": _hard}
@@ -168,7 +168,7 @@ def law() -> Figure:
 
 
 def outlier() -> Figure:
-    """Draw what one huge loss does to the adaptive law, and what the cap does about it."""
+    """Draw how one huge loss flattens the adaptive distribution, and how the cap restores it."""
     losses = _losses(1000)
     spoiled = losses.copy()
     spoiled[-1] = 20.0
@@ -268,7 +268,7 @@ def _prior_losses(data: MultiLabelDataset) -> np.ndarray:
 
 
 def correction() -> Figure:
-    """Draw chance times weight, and what batches estimate with and without the correction."""
+    """Draw probability and weight, and what batches estimate with and without the correction."""
     data = load_dataset("debtags")
     losses = _prior_losses(data)
     chosen = ImportanceSelector(data.Y, batch_size=128, draws="independent")
@@ -278,7 +278,7 @@ def correction() -> Figure:
     left.plot(1 / times, color=BLUE, label="weight of its loss, 1 / (n p)")
     left.plot(np.ones_like(times), color=GRAY, ls=":", label="their product")
     left.set_yscale("log")
-    left.set(title="importance", xlabel="row, by its chance", ylim=(0.2, 14))
+    left.set(title="importance", xlabel="row, by its probability", ylim=(0.2, 14))
     left.set_yticks((0.25, 0.5, 1, 2, 4), ("1/4", "1/2", "1", "2", "4"))
     left.minorticks_off()
     left.legend()
@@ -295,13 +295,15 @@ def correction() -> Figure:
             means += [float(mean) for size, mean in epoch if size == 128]
         right.hist(means, bins, color=color, alpha=0.6, label=f"{name}, spread {np.std(means):.2f}")
     right.axvline(losses.mean(), color="black", lw=1)
-    right.set(title="loss over all rows, as batches of 128 tell it", yticks=[], xlabel="loss")
+    right.set(
+        title="mean loss over all rows, estimated by batches of 128", yticks=[], xlabel="loss"
+    )
     right.legend(loc="upper right")
     return figure
 
 
 def exactness() -> Figure:
-    """Draw the enumerated law of ordered batches beside what was drawn."""
+    """Draw the enumerated probabilities of ordered batches beside the observed shares."""
     losses = np.array([0.2, 0.4, 0.6, 1.0])
     p = _adaptive(losses, 16)
     expected = {(i, j): p[i] * p[j] / (1 - p[i]) for i, j in permutations(range(4), 2)}
@@ -312,13 +314,13 @@ def exactness() -> Figure:
             seen[tuple(index.tolist())] += 1
             selector.observe(losses[index])  # as if the model never changed
     figure, (axes,) = _panels(1, 3.2)
-    places = range(len(expected))
-    axes.bar(places, list(expected.values()), color="#b9d3e6", label="computed from the formula")
+    positions = range(len(expected))
+    axes.bar(positions, list(expected.values()), color="#b9d3e6", label="computed from the formula")
     shares = [seen[batch] / seen.total() for batch in expected]
     axes.plot(
-        places, shares, "o", color=ORANGE, ms=5, label=f"share among {seen.total():,} batches"
+        positions, shares, "o", color=ORANGE, ms=5, label=f"share among {seen.total():,} batches"
     )
-    axes.set_xticks(places, [f"{i}, {j}" for i, j in expected])
+    axes.set_xticks(positions, [f"{i}, {j}" for i, j in expected])
     axes.set(xlabel="batch of two out of four samples, in drawing order", ylabel="probability")
     axes.legend()
     return figure

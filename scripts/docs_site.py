@@ -1,7 +1,7 @@
-"""What the site shows beside the pages in docs/; mkdocs calls these functions while it builds.
+"""mkdocs hooks: what the site shows in addition to the pages in docs/.
 
-Generated on the way: the pictures, the page of commands, pages of the repository that live outside
-docs/, and the links from a name in backticks to its place in the reference.
+They generate the pictures, the page of commands, the pages of the repository that are outside docs/, and
+the links from names in backticks to the reference.
 """
 
 import importlib
@@ -43,7 +43,7 @@ ROOMS = (
     "tailbatch.integrations.tensorboard",
 )
 
-# Pages and scripts of the repository, and where the site shows them.
+# Pages and scripts outside docs/, and their names on the site.
 OUTSIDE = {
     "benchmarks/README.md": "benchmarks.md",
     "src/tailbatch/selection/README.md": "strategies.md",
@@ -57,17 +57,17 @@ OUTSIDE = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is generated to the files of docs/."""
-    made: dict[str, str | bytes] = {"commands.md": commands()}
-    made |= {page: outside_page(source) for source, page in OUTSIDE.items()}
-    made |= {f"pictures/{name}.svg": drawn(name) for name in PICTURES}
-    for place, content in made.items():
-        files.append(File.generated(config, place, content=content))
+    """Add the generated pages and pictures to the files of docs/."""
+    generated: dict[str, str | bytes] = {"commands.md": commands()}
+    generated |= {page: outside_page(source) for source, page in OUTSIDE.items()}
+    generated |= {f"pictures/{name}.svg": drawn(name) for name in PICTURES}
+    for path, content in generated.items():
+        files.append(File.generated(config, path, content=content))
     return files
 
 
 def outside_page(source: str) -> str:
-    """Return a page of the repository as it is, and a script as a page."""
+    """Return a Markdown page unchanged, and a script as a page."""
     text = (ROOT / source).read_text()
     if source.endswith(".md"):
         return text
@@ -79,7 +79,7 @@ def commands() -> str:
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="tailbatch")
     text = re.sub(r"\[/?bold\]", "**", text)
-    # Examples are indented by two spaces in a help text; here they are code.
+    # Help texts indent examples by two spaces; here they become code.
     examples = re.compile(r"(?:^  \S.*\n\n?)+", re.MULTILINE)
     text = examples.sub(lambda match: f"```bash\n{_lines(match[0])}\n```\n\n", text)
     return text.replace("# `tailbatch`", "# Commands", 1)
@@ -90,7 +90,7 @@ def _lines(block: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links to files of the repository at their pages here; without a page, name the file."""
+    """Point links to files of the repository at their pages; without a page, name the file."""
     here = page.file.src_uri
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
     parts[::2] = (_with_links_moved(text, here) for text in parts[::2])  # the others are code
@@ -98,28 +98,28 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _with_links_moved(markdown: str, page: str) -> str:
-    sources = {place: source for source, place in OUTSIDE.items()}
+    sources = {page_name: source for source, page_name in OUTSIDE.items()}
     folder = posixpath.dirname(sources.get(page, f"docs/{page}"))
 
     def moved(match: re.Match[str]) -> str:
         text, path, anchor = match[1], match[2], match[3] or ""
         target = posixpath.normpath(posixpath.join(folder, path))
-        place = OUTSIDE.get(target)
+        shown_as = OUTSIDE.get(target)
         if target == "README.md":
-            place = "index.md"
+            shown_as = "index.md"
         elif target.startswith("docs/"):
-            place = target.removeprefix("docs/")
-        if place is None:
+            shown_as = target.removeprefix("docs/")
+        if shown_as is None:
             return f"{text} (`{target}`)" if text != target else f"`{target}`"
-        return f"[{text}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{anchor})"
+        return f"[{text}]({posixpath.relpath(shown_as, posixpath.dirname(page) or '.')}{anchor})"
 
-    # Links to files: no image, no address, no place on the same page.
+    # Links to files only: no images, URLs or anchors on the same page.
     return re.sub(r"(?<!!)\[([^\]\[]+)\]\(([^):#\s]+)(#[^)\s]*)?\)", moved, markdown)
 
 
 def public_names() -> dict[str, str]:
-    """Return where each public name is documented; names that two rooms share are left out."""
-    found: dict[str, list[str]] = {}
+    """Return where each public name is documented; names that two modules share are left out."""
+    documented: dict[str, list[str]] = {}
     for room in ROOMS:
         module = importlib.import_module(room)
         names = getattr(module, "__all__", None) or [
@@ -128,8 +128,8 @@ def public_names() -> dict[str, str]:
             if not name.startswith("_") and getattr(value, "__module__", None) == room
         ]
         for name in names:
-            found.setdefault(name, []).append(f"{room}.{name}")
-    return {name: places[0] for name, places in found.items() if len(places) == 1}
+            documented.setdefault(name, []).append(f"{room}.{name}")
+    return {name: targets[0] for name, targets in documented.items() if len(targets) == 1}
 
 
 PUBLIC = public_names()
@@ -139,24 +139,24 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Link names in backticks to the reference, outside code blocks, headings and links."""
     kept = re.compile(r"(<(pre|a|h[1-6]|autoref)\b.*?</\2>)", re.DOTALL)
     parts = kept.split(html)
-    # Three parts a match: the text before it, the match, and its tag.
-    for place in range(0, len(parts), 3):
-        parts[place] = re.sub(r"<code>([A-Za-z_.]+)(\(\))?</code>", _linked, parts[place])
+    # Three parts per match: the text before it, the match, and its tag.
+    for i in range(0, len(parts), 3):
+        parts[i] = re.sub(r"<code>([A-Za-z_.]+)(\(\))?</code>", _linked, parts[i])
     del parts[2::3]
     return "".join(parts)
 
 
 def _ambiguous(name: str) -> bool:
-    """Tell whether a bare name may mean something else: a command, another library's class."""
+    """Return whether a bare name may mean something else: a command, another library's class."""
     return (name.isalpha() and name.islower()) or name in ("Callback", "Trainer")
 
 
 def _linked(match: re.Match[str]) -> str:
     owner, _, name = match[1].rpartition(".")
     if owner in PUBLIC:  # a member, such as Selector.observe
-        place = f"{PUBLIC[owner]}.{name}"
+        target = f"{PUBLIC[owner]}.{name}"
     elif name in PUBLIC and (owner or not _ambiguous(name)):
-        place = PUBLIC[name]
+        target = PUBLIC[name]
     else:
         return match[0]
-    return f'<autoref identifier="{place}" optional>{match[0]}</autoref>'
+    return f'<autoref identifier="{target}" optional>{match[0]}</autoref>'

@@ -1,11 +1,11 @@
-"""Mutation testing of the pure functions: change one thing, and see whether a test notices.
+"""Mutation testing of the pure functions: change one thing, and check that a test fails.
 
     python scripts/mutation.py [--rooms stats,metrics] [--sample 250]
 
-mutmut changes a copy of the tracked files below ``build/mutation``; the tree itself stays as it is.
-Of each room a sample of its mutants is tried, drawn with seed 0 (``--sample 0`` tries all). A mutant
-that no test notices is a survivor. Survivors that change nothing a user can see are listed, with the
-reason, in ``scripts/mutation_explained.toml``; all others are printed.
+mutmut changes a copy of the tracked files below ``build/mutation``, not the working tree. For each room
+it tries a sample of mutants, drawn with seed 0 (``--sample 0`` tries all). A mutant that no test detects
+is a survivor. Survivors without visible effect are listed, with the reason, in
+``scripts/mutation_explained.toml``; all others are printed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL = 0.85
-# What is changed in each room, and the tests that should notice, without those that train a network.
+# What is changed in each room, and the tests that should detect it; none of them trains a network.
 ROOMS = {
     "imbalance": (
         ["src/tailbatch/imbalance.py"],
@@ -42,8 +42,8 @@ ROOMS = {
     ),
     "stats": (["src/tailbatch/stats.py"], ["tests/test_stats.py"]),
 }
-# mutmut 3.8 reads a private name of pytest that newer releases do not have; and of the many copies of
-# a function that it puts into the module, the examples of one are enough.
+# mutmut 3.8 reads a private name of pytest that newer releases lack. And of the many copies of a function
+# that it puts into the module, only one needs its doctests run.
 SHIM = """
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if not item.name.rpartition("__mutmut_")[2].isdigit()]
@@ -56,7 +56,7 @@ def main() -> None:
     """Try the mutants of each room and print the scores and the survivors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rooms", default=",".join(ROOMS))
-    parser.add_argument("--sample", type=int, default=250, help="mutants a room; 0 means all")
+    parser.add_argument("--sample", type=int, default=250, help="mutants per room; 0 means all")
     options = parser.parse_args()
     explained = explanations()
     survivors: list[str] = []
@@ -66,16 +66,16 @@ def main() -> None:
     ]
     tried = killed = 0
     for room in options.rooms.split(","):
-        found = try_room(room, options.sample)
-        unkilled = [change for change in found["survivors"] if change not in explained]
+        outcome = try_room(room, options.sample)
+        unkilled = [change for change in outcome["survivors"] if change not in explained]
         survivors += unkilled
-        tried += found["tried"]
-        killed += found["tried"] - len(found["survivors"])
+        tried += outcome["tried"]
+        killed += outcome["tried"] - len(outcome["survivors"])
         rows.append(
-            f"| {room} | {found['mutants']} | {found['tried']} "
-            f"| {found['tried'] - len(found['survivors'])} "
-            f"| {len(found['survivors']) - len(unkilled)} "
-            f"| {1 - len(found['survivors']) / found['tried']:.1%} |"
+            f"| {room} | {outcome['mutants']} | {outcome['tried']} "
+            f"| {outcome['tried'] - len(outcome['survivors'])} "
+            f"| {len(outcome['survivors']) - len(unkilled)} "
+            f"| {1 - len(outcome['survivors']) / outcome['tried']:.1%} |"
         )
     print("\n".join(rows))
     print(f"\nkilled {killed} of {tried}: {killed / tried:.1%} (goal {GOAL:.0%})")
@@ -84,31 +84,31 @@ def main() -> None:
 
 
 def explanations() -> set[str]:
-    """Return the changes that are known to alter nothing a user can see."""
+    """Return the changes that are known to have no visible effect."""
     with open(ROOT / "scripts" / "mutation_explained.toml", "rb") as file:
         groups = tomllib.load(file)["explained"]
     return {change for group in groups for change in group["changes"]}
 
 
 def try_room(room: str, sample: int) -> dict:
-    """Copy the tree, run mutmut on a sample of the room's mutants, and collect what it found."""
+    """Copy the tree, run mutmut on a sample of the room's mutants, and collect the result."""
     work = ROOT / "build" / "mutation" / room
     copy_tree(work, *ROOMS[room])
-    # A name that no mutant has: mutmut makes the mutants, times the tests, and stops.
+    # No mutant has this name: mutmut makes the mutants, times the tests, and stops.
     mutmut(work, "run", "nothing")
     names = sorted(verdicts(work))
     if not names:
         sys.exit(f"mutmut made no mutants of {room}; look at {work}")
     if sample and sample < len(names):
         names = sorted(random.Random(0).sample(names, sample))
-    done = mutmut(work, "run", "--max-children", "1", *names)
-    found = verdicts(work)
-    if any(found[name] is None for name in names):
-        sys.exit(f"mutmut did not finish {room}:\n{done[-2000:]}")
-    # 0: the tests passed; 33: no test runs the function at all. Anything else was noticed.
-    alive = [name for name in names if found[name] in (0, 33)]
+    output = mutmut(work, "run", "--max-children", "1", *names)
+    exit_codes = verdicts(work)
+    if any(exit_codes[name] is None for name in names):
+        sys.exit(f"mutmut did not finish {room}:\n{output[-2000:]}")
+    # 0: the tests passed; 33: no test runs the function at all. Anything else means detected.
+    alive = [name for name in names if exit_codes[name] in (0, 33)]
     return {
-        "mutants": len(found),
+        "mutants": len(exit_codes),
         "tried": len(names),
         "survivors": [change_of(work, name) for name in alive],
     }
@@ -129,7 +129,7 @@ def copy_tree(work: Path, changed: list[str], tests: list[str]) -> None:
         "source_paths": ["src"],
         "only_mutate": changed,
         "also_copy": ["conftest.py", "docs"],
-        "timeout_multiplier": 1,  # of twice the tests' time: an endless loop shall end soon
+        "timeout_multiplier": 1,  # times twice the tests' time, so that an endless loop ends soon
         "pytest_add_cli_args_test_selection": [*tests, changed[0].removesuffix("/*")],
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
@@ -145,10 +145,10 @@ def mutmut(work: Path, *arguments: str) -> str:
 
 def verdicts(work: Path) -> dict[str, int | None]:
     """Return the exit code of the tests for each mutant, or None where it was not tried."""
-    found: dict[str, int | None] = {}
+    exit_codes: dict[str, int | None] = {}
     for file in (work / "mutants").rglob("*.meta"):
-        found |= json.loads(file.read_text())["exit_code_by_key"]
-    return found
+        exit_codes |= json.loads(file.read_text())["exit_code_by_key"]
+    return exit_codes
 
 
 def change_of(work: Path, name: str) -> str:

@@ -1,9 +1,8 @@
-"""Build the wheel and the sdist, look inside, install each into an empty environment, and try it.
+"""Build the wheel and the sdist, check their contents, and try each in an empty environment.
 
-Both are built twice, in two places, and must be the same byte for byte. The wheel is tried alone first,
-as a training loop uses it, then with the command line (the extra ``cli``); then the sdist takes the
-wheel's place. What the wheel with the extra installed is written beside it as a bill of materials
-(CycloneDX).
+Both are built twice, in two folders, and must be byte-identical. The wheel is tried without extras first,
+as in a training loop, then with the command line (the extra ``cli``); then the sdist replaces the wheel.
+A bill of materials (CycloneDX) of what the wheel with the extra installs is written beside it.
 """
 
 import hashlib
@@ -29,10 +28,10 @@ print("fitted on", data.name, fitted.predict_proba(data.X).shape)
 
 
 def main() -> None:
-    """Build, compare, look inside, install, list and try."""
+    """Build, compare, check the contents, install, list and try."""
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    # The build's own requirements are pinned like all others; the date is that of the last commit.
+    # Build requirements are pinned, too; files get the date of the last commit.
     pinned = {
         **os.environ,
         "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
@@ -42,7 +41,7 @@ def main() -> None:
     check_contents(wheel, sdist)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        check_again(home, (wheel, sdist), pinned)
+        check_reproducible(home, (wheel, sdist), pinned)
         venv.create(home / "env", with_pip=False)
         python = str(home / "env/bin/python")
         install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
@@ -58,8 +57,8 @@ def main() -> None:
 def last_commit() -> str:
     """Return the time of the last commit, in seconds since 1970."""
     command = ["git", "log", "-1", "--format=%ct"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return completed.stdout.strip()
 
 
 def build(source: Path, out: Path, env: dict[str, str]) -> tuple[Path, Path]:
@@ -69,8 +68,8 @@ def build(source: Path, out: Path, env: dict[str, str]) -> tuple[Path, Path]:
     return wheel, sdist
 
 
-def check_again(home: Path, built: tuple[Path, Path], env: dict[str, str]) -> None:
-    """Stop unless a build elsewhere, of younger files with other permissions, gives the same bytes."""
+def check_reproducible(home: Path, built: tuple[Path, Path], env: dict[str, str]) -> None:
+    """Exit unless a build elsewhere, of newer files with other permissions, gives the same bytes."""
     source = home / "elsewhere" / "source"
     for name in known_files("."):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +91,7 @@ def list_materials(python: str, wheel: Path, env: dict[str, str]) -> None:
         *("--output-file", str(out), python),
         env=env,
     )
-    materials = without_places(json.loads(out.read_text(encoding="utf-8")))
+    materials = without_local_links(json.loads(out.read_text(encoding="utf-8")))
     # pyproject.toml leaves the version to the package, and the wheel's name has it.
     materials["metadata"]["component"]["version"] = wheel.name.split("-")[1]
     out.write_text(json.dumps(materials, indent=2) + "\n", encoding="utf-8")
@@ -101,22 +100,22 @@ def list_materials(python: str, wheel: Path, env: dict[str, str]) -> None:
     print(f"{out.name}: {len(materials['components'])} components", flush=True)
 
 
-def without_places(value: Any) -> Any:
-    """Return a bill of materials without links to files of this machine, from which it installed."""
+def without_local_links(value: Any) -> Any:
+    """Return a bill of materials without links to files of this machine."""
     if isinstance(value, list):
-        return [without_places(item) for item in value if not is_place(item)]
+        return [without_local_links(item) for item in value if not is_local_link(item)]
     if isinstance(value, dict):
-        return {key: without_places(item) for key, item in value.items()}
+        return {key: without_local_links(item) for key, item in value.items()}
     return value
 
 
-def is_place(item: Any) -> bool:
-    """Whether an item links to a file of this machine."""
+def is_local_link(item: Any) -> bool:
+    """Return whether an item links to a file of this machine."""
     return isinstance(item, dict) and str(item.get("url", "")).startswith("file:")
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """Stop unless the archives hold the package's files, all of them, and no path of this machine."""
+    """Exit unless the archives contain exactly the package's files, and no path of this machine."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist()}
     info = next(name for name in inside if name.endswith("/METADATA")).removesuffix("METADATA")
@@ -133,30 +132,32 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     if added or not expected <= {name.removeprefix("src/") for name in source}:
         sys.exit(f"{sdist.name}: unexpected files {sorted(added)}, or the package is not complete")
     for name, content in {**inside, **source}.items():
-        for place in (str(ROOT), str(Path.home())):
-            if place.encode() in content and len(place) > 1:
-                sys.exit(f"{name} names a folder of this machine: {place}")
+        for folder in (str(ROOT), str(Path.home())):
+            if folder.encode() in content and len(folder) > 1:
+                sys.exit(f"{name} names a folder of this machine: {folder}")
     print(f"{wheel.name}: {len(inside)} files; {sdist.name}: {len(source)} files")
 
 
 def known_files(folder: str) -> list[str]:
-    """Return the files below `folder` that git knows or would offer to add."""
+    """Return the files below `folder` that git tracks or would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [name for name in listed.splitlines() if (ROOT / name).is_file()]
 
 
 def try_core(home: Path, archive: Path) -> None:
-    """Fit without the extra, whose packages must be absent; the command must say what to install."""
+    """Fit without the extra: its packages must be absent, and the command must say what to install."""
     programs = home / "env" / "bin"
     run(str(programs / "python"), "-c", FIT, cwd=home)
     for name in CLI_PACKAGES:
         missing = f"import sys, importlib.util as u; sys.exit(u.find_spec({name!r}) is not None)"
         run(str(programs / "python"), "-c", missing, cwd=home)
     command = [str(programs / "tailbatch"), "--version"]
-    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
-    if done.returncode != 2 or 'pip install "tailbatch[cli]"' not in done.stderr:
-        sys.exit(f"without the extra, tailbatch ends in {done.returncode}:\n{done.stderr[-3000:]}")
+    completed = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    if completed.returncode != 2 or 'pip install "tailbatch[cli]"' not in completed.stderr:
+        sys.exit(
+            f"without the extra, tailbatch exits with {completed.returncode}:\n{completed.stderr[-3000:]}"
+        )
     print(f"{archive.name}: tried without the extra cli", flush=True)
 
 
@@ -172,10 +173,14 @@ def try_out(home: Path, archive: Path) -> None:
 
 
 def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-    """Run a command and stop with its output if it fails."""
-    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command[:6])} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    """Run a command; if it fails, exit with its output."""
+    completed = subprocess.run(
+        command, env=env, cwd=cwd, capture_output=True, text=True, check=False
+    )
+    if completed.returncode:
+        sys.exit(
+            f"{' '.join(command[:6])} failed:\n{completed.stdout[-3000:]}{completed.stderr[-3000:]}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Take the screenshots of the tutorial anew: run its snippets, picture the terminal and the report.
+"""Retake the tutorial's screenshots: run its snippets, and capture the terminal and the report.
 
-``make screenshots`` writes docs/screenshots. Needs Chromium (found as `chromium`, or named by the
-variable CHROMIUM).
+``make screenshots`` writes docs/screenshots. It needs Chromium, as `chromium` on the path or in the
+environment variable CHROMIUM.
 """
 
 import io
@@ -29,7 +29,7 @@ SNIPPET = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILIN
 
 
 def run_tutorial(folder: Path) -> dict[str, str]:
-    """Run every snippet in a folder; return what the commands wrote, by command line."""
+    """Run every snippet in a folder; return the output of each command, by command line."""
     variables = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "OMP_NUM_THREADS": "1"}
     program = Path(sys.executable).with_name("tailbatch")
     outputs = {}
@@ -37,18 +37,18 @@ def run_tutorial(folder: Path) -> dict[str, str]:
         if language == "python":
             subprocess.run([sys.executable, "-c", text], cwd=folder, check=True, env=variables)
             continue
-        # A command may go on in the next line, after a backslash.
+        # A backslash continues a command on the next line.
         for line in re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE):
             arguments = [str(program), *shlex.split(line.replace("\\\n", " "))[1:]]
-            done = subprocess.run(
+            completed = subprocess.run(
                 arguments, cwd=folder, check=True, env=variables, capture_output=True, text=True
             )
-            outputs[line] = done.stdout
+            outputs[line] = completed.stdout
     return outputs
 
 
 def terminal(line: str, output: str) -> str:
-    """Return a picture of a command and its output as SVG that loads no font from the network."""
+    """Return a command and its output as an SVG that loads no font from the network."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {line}", style="bold"))
     console.print(Text.from_ansi(output.rstrip()))
@@ -58,21 +58,21 @@ def terminal(line: str, output: str) -> str:
 
 
 def report(page: Path, picture: Path) -> None:
-    """Write what a browser shows first of a report."""
+    """Save the first screen of a report as a browser shows it."""
     browser_path = os.environ.get("CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as playwright:
-        # Inside a container there is no sandbox; the page is our own.
+        # A container has no sandbox; the page is our own.
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         view = browser.new_page(viewport={"width": 1200, "height": 900})
         view.goto(page.as_uri())
         shot = view.screenshot()
         browser.close()
-    # Few colors are enough for text and lines: a third of the size.
+    # Text and lines need few colors; this takes a third of the space.
     Image.open(io.BytesIO(shot)).convert("RGB").quantize(64).save(picture, optimize=True)
 
 
 def main() -> None:
-    """Run the tutorial in a temporary folder and picture it."""
+    """Run the tutorial in a temporary folder and capture it."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

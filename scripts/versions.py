@@ -1,10 +1,10 @@
-"""Run the core tests with other versions than those in ``constraints.txt``.
+"""Run the core tests with versions other than those in ``constraints.txt``.
 
     python scripts/versions.py --oldest              the oldest versions that pyproject.toml allows
     python scripts/versions.py --python python3.13   another Python, with the pinned versions
 
-The environment is made anew below ``build/versions``. torch stays at the pinned version, since its
-older wheels take gigabytes; with ``--without-torch`` it is left out, with the tests that need it.
+A fresh environment is made below ``build/versions``. torch stays at the pinned version, because its older
+wheels take gigabytes. ``--without-torch`` leaves it out, together with the tests that need it.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TORCH_ROOMS = ["tests/models", "tests/training", "tests/study", "tests/test_esti
 
 
 def main() -> None:
-    """Make the environment, print what is in it, and run the tests there."""
+    """Make the environment, print its packages, and run the tests in it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--oldest", action="store_true")
     parser.add_argument("--python", default=sys.executable)
@@ -37,20 +37,20 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     run(options.python, "-m", "venv", str(folder))
     python = str(folder / "bin" / "python")
-    wanted = requirements(oldest=options.oldest, torch=not options.without_torch)
-    # Pins would contradict the oldest versions; the tools' own needs are whatever fits.
+    packages = requirements(oldest=options.oldest, torch=not options.without_torch)
+    # Pins would contradict the oldest versions; pip then chooses what the tools need.
     pins = [] if options.oldest else ["--constraint", str(ROOT / "constraints.txt")]
-    run(python, "-m", "pip", "install", "--quiet", *pins, *wanted)
+    run(python, "-m", "pip", "install", "--quiet", *pins, *packages)
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", str(ROOT))
     run(python, "--version")
-    print(" ".join(wanted), flush=True)
+    print(" ".join(packages), flush=True)
     without = [f"--ignore={name}" for name in NEEDS_TORCH]
     tests = NUMPY_ROOMS + (without if options.without_torch else TORCH_ROOMS)
     run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def requirements(*, oldest: bool, torch: bool) -> list[str]:
-    """Return what to install: the ranges of pyproject.toml, or their lower ends, and the tools."""
+    """Return what to install: the ranges of pyproject.toml, or their lower bounds, and the tools."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         project = tomllib.load(file)["project"]
     needs = list(project["dependencies"])
@@ -70,7 +70,7 @@ def pinned(name: str) -> str:
 
 
 def run(*command: str) -> None:
-    """Run a command in the repository and stop if it fails."""
+    """Run a command in the repository; exit if it fails."""
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": ""}, check=False)
     if code.returncode:
         sys.exit(f"failed: {' '.join(command[:6])}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from scripts import audit
-from scripts.package import without_places
+from scripts.package import without_local_links
 
 from tailbatch import __version__
 
@@ -49,7 +49,9 @@ def test_the_version_stands_in_one_place():
 def test_links_to_files_of_the_machine_are_left_out_of_the_bill_of_materials():
     here, there = {"url": "file:///tmp/a.whl"}, {"url": "https://example.org"}
     listed = {"components": [{"name": "a", "externalReferences": [here, there]}]}
-    assert without_places(listed) == {"components": [{"name": "a", "externalReferences": [there]}]}
+    assert without_local_links(listed) == {
+        "components": [{"name": "a", "externalReferences": [there]}]
+    }
 
 
 def package(name, *flaws, **more):
@@ -63,19 +65,19 @@ def package(name, *flaws, **more):
         ([package("a"), package("b")], 0, "NONE FOUND: 2 packages were looked up, none has a known"),
         ([package("a", "PYSEC-1"), package("b")], 1, "a 1.0: PYSEC-1, fixed in 2.0\nFOUND: 1 known"),
         ([package("a", "PYSEC-1"), package("b", skip_reason="unknown")], 1,
-         "NOT CHECKED: b (unknown)\nFOUND: 1 known weaknesses in 2 packages"),
+         "NOT CHECKED: b (unknown)\nFOUND: 1 known vulnerabilities in 2 packages"),
         ([package("a"), package("b", skip_reason="unknown")], 2,
          "NOT CHECKED: b (unknown)\nNOT CHECKED: only 1 of 2 packages were looked up"),
         ([package("a", skip_reason="not found")], 2, "gave no answer, so nothing is known about"),
         ([], 2, "there are no packages"),
-        (None, 2, "(ConnectionError: no route). Try again with the network"),
+        (None, 2, "(ConnectionError: no route). Try again with network access"),
     ],
 )  # fmt: skip
 def test_the_audit_tells_none_found_from_found_and_from_not_checked(packages, code, said, capsys):
     answer = "" if packages is None else json.dumps({"dependencies": packages, "fixes": []})
     stand_in = (
         f"import sys; print({answer!r}); print('ConnectionError: no route', file=sys.stderr); "
-        "sys.exit(1)"  # pip-audit's code is 1 for a weakness and for a failure alike
+        "sys.exit(1)"  # pip-audit exits with 1 both for a vulnerability and for a failure
     )
     assert audit.main([sys.executable, "-c", stand_in]) == code
     assert said in capsys.readouterr().out

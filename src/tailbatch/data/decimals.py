@@ -51,7 +51,7 @@ def parse_decimals(text: bytes) -> Decimals:
     has_exponents = any(mark in text for mark in (b"e", b"E", b"+"))
     # Two comparisons are faster than a table lookup; unsigned codes below "0" wrap to large values.
     is_part = _IS_PART[codes] if has_exponents else (codes - _ZERO < 10) | (codes == _MINUS)
-    # Positions of dots and separators, from the last byte of the padding on; `kept` indexes the separators.
+    # Positions of dots and separators, from the last byte of the padding on; `kept` are the separators.
     marks = np.flatnonzero(~is_part)[len(_PAD) - 1 :]
     kept = np.flatnonzero(codes[marks] != _DOT)
     ends = marks[kept]
