@@ -1,4 +1,4 @@
-"""What selection costs on two processes, against a shuffling DistributedSampler."""
+"""The cost of selection on two processes, compared with a shuffling DistributedSampler."""
 
 import multiprocessing
 import os
@@ -37,7 +37,7 @@ def _clocks() -> tuple[float, float]:
 
 
 def _since(start: tuple[float, float], n_batches: int) -> dict[str, float]:
-    """Return seconds a batch: by the clock, and of the processor, which other work does not lengthen."""
+    """Return wall-clock and CPU seconds per batch; other work on the machine does not add CPU time."""
     wall, processor = _clocks()
     return {
         "whole": (wall - start[0]) / n_batches,
@@ -46,7 +46,7 @@ def _since(start: tuple[float, float], n_batches: int) -> dict[str, float]:
 
 
 class _Selected:
-    """Draws and observes, with the time spent in the collective apart."""
+    """Draws and observes, and times the collective separately."""
 
     def __init__(self, gather_every: int = 1) -> None:
         self.selector = DistributedSelector(_selector(gather_every - 1), gather_every=gather_every)
@@ -60,7 +60,7 @@ class _Selected:
             return gathered
 
         self.selector._gather = timed  # type: ignore[method-assign]  # to look inside
-        next(iter(self.selector))  # the ranks find out once that they agree
+        next(iter(self.selector))  # the ranks check once that they agree
 
     def run(self) -> dict[str, float]:
         self.collective = 0.0
@@ -118,10 +118,10 @@ def main() -> None:
     ranks = [context.Process(target=_rank, args=(rank, port, results)) for rank in range(N_RANKS)]
     for rank in ranks:
         rank.start()
-    found = results.get()
+    timings = results.get()
     for rank in ranks:
         rank.join()
-    shuffled = found["shuffled"]["processor"]
+    shuffled = timings["shuffled"]["processor"]
     names = {
         "shuffled": "`DistributedSampler`, a shuffled epoch",
         "alone": "`AdaptiveSelector` in one process, batches of 256",
@@ -131,23 +131,23 @@ def main() -> None:
     rows = [
         [
             text,
-            f"{found[name]['whole'] * 1e3:.3f}",
-            f"{found[name]['collective'] * 1e3:.3f}" if "collective" in found[name] else "",
-            f"{found[name]['processor'] * 1e3:.3f}",
-            f"{found[name]['processor'] / shuffled:.1f}",
+            f"{timings[name]['whole'] * 1e3:.3f}",
+            f"{timings[name]['collective'] * 1e3:.3f}" if "collective" in timings[name] else "",
+            f"{timings[name]['processor'] * 1e3:.3f}",
+            f"{timings[name]['processor'] / shuffled:.1f}",
         ]
         for name, text in names.items()
     ]
     note = (
-        f"{N_RANKS} gloo ranks on one machine, n = 10^6, {BATCH} samples a rank, median of {ROUNDS} "
-        f"rounds of {BATCHES} batches; drawing, exchanging and observing, no training. The collective "
-        "includes waiting for the other rank."
+        f"{N_RANKS} gloo ranks on one machine, n = 10^6, {BATCH} samples per rank, median of {ROUNDS} "
+        f"rounds of {BATCHES} batches: drawing, exchanging and observing, without training. "
+        "The collective includes waiting for the other rank."
     )
     header = [
-        "a batch on one rank",
-        "ms by the clock",
-        "of which the collective",
-        "ms of processor",
-        "times DistributedSampler (processor time)",
+        "one batch on one rank",
+        "wall-clock ms",
+        "of which in the collective",
+        "CPU ms",
+        "times DistributedSampler (CPU)",
     ]
     publish("distributed", f"## Several processes\n\n{note}\n\n{table(header, rows)}")

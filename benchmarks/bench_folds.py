@@ -15,8 +15,8 @@ Labels = npt.NDArray[np.bool_]
 Rows = list[npt.NDArray[np.int64]]
 
 
-def lopsided_labels(n: int = 100_000, q: int = 100) -> Labels:
-    """Return labels of falling frequency that come together by topic."""
+def imbalanced_labels(n: int = 100_000, q: int = 100) -> Labels:
+    """Return labels of decreasing frequency that co-occur by topic."""
     rng = np.random.default_rng(0)
     frequency = 0.2 / np.arange(1, q + 1) ** 0.9
     by_topic = np.minimum(frequency * rng.choice([0.2, 4.0], size=(20, q), p=[0.8, 0.2]), 0.9)
@@ -39,7 +39,7 @@ def deviation(Y: Labels, parts: Rows) -> float:
 
 
 def main() -> None:
-    Y = lopsided_labels()
+    Y = imbalanced_labels()
     seconds = interleaved({"ours": lambda: ours(Y, 0), "theirs": lambda: theirs(Y, 0)}, rounds=3)
     ours_mad = mean(deviation(Y, ours(Y, seed)) for seed in SEEDS)
     theirs_mad = mean(deviation(Y, theirs(Y, seed)) for seed in SEEDS)
@@ -56,8 +56,8 @@ def main() -> None:
     header = ["100,000 rows, 100 labels", "seconds", "times faster", "mean abs. deviation"]
     publish(
         "folds",
-        "## Folds\n\nLabel proportions of the held-out folds against the whole, mean of three "
-        "seeds.\n\n" + table(header, rows),
+        "## Folds\n\nDeviation of label proportions in the held-out folds from the whole "
+        "data, mean of three seeds.\n\n" + table(header, rows),
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading ARFF: against liac-arff for sparse files, against pandas' CSV reader for dense ones."""
+"""Reading ARFF, compared with liac-arff for sparse files and pandas' CSV reader for dense ones."""
 
 import gzip
 import os
@@ -30,10 +30,10 @@ def main() -> None:
         rows = [_sparse_row(name, files[name]) for name in ("bibtex", "rcv1subset1")]
         rows += [_dense_row(name, files[name]) for name in ("scene", "yeast")]
     header = ["file", "MB", "peer", "peer s", "ours s", "ratio", "target", "peak / file", "target"]
-    kind = "the published files" if _published() else "made-up files of the same shapes"
+    kind = "the published files" if _published() else "generated files of the same shapes"
     publish(
         "reading",
-        f"## Reading ARFF\n\n`make bench ONLY=reading`, {kind}.\n\n" + table(header, rows),
+        f"## Reading ARFF\n\n`make bench ONLY=reading`, on {kind}.\n\n" + table(header, rows),
     )
 
 

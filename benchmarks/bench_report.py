@@ -34,7 +34,7 @@ ARMS = (("random", None), *(("adaptive", pressure) for pressure in (2.0, 8.0, 16
 
 
 def made_up(spec: RunSpec) -> RunRecord:
-    """Return a record of the size a real run leaves: every metric every epoch, every label."""
+    """Return a synthetic record of realistic size: every metric in every epoch, every label."""
     rng = np.random.default_rng(int(spec.digest[:8], 16))
     numbers = np.arange(1, spec.plan.epochs + 1)
     losses = 0.2 + 0.5 * np.exp(-numbers / 20) + rng.normal(0, 0.01, len(numbers))
@@ -56,15 +56,15 @@ def made_up(spec: RunSpec) -> RunRecord:
     )
     labels = tuple(
         {
-            "name": f"label {place}",
-            "positives": int(5000 / (place + 1)) + 1,
-            "minority": place > 10,
+            "name": f"label {rank}",
+            "positives": int(5000 / (rank + 1)) + 1,
+            "minority": rank > 10,
             "f": 0.4,
             "auc": 0.8,
             "average_precision": float(rng.random()),
             "exposure": float(1 + rng.random()),
         }
-        for place in range(LABELS[spec.dataset])
+        for rank in range(LABELS[spec.dataset])
     )
     final = dict(zip(METRICS, scores[-1].tolist(), strict=True))
     return RunRecord(
@@ -117,14 +117,14 @@ write_report(Path({str(store)!r}), Path({str(page)!r}))
             subprocess.run([sys.executable, "-c", code], check=True)
             seconds.append(time.perf_counter() - start)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # The largest of all child processes so far; Linux counts in kilobytes.
+        # The peak of all child processes so far; Linux counts in kilobytes.
         peak = children.ru_maxrss / 1e6
-        # Says on a busy machine, too, what the report costs.
+        # CPU time measures the cost on a busy machine, too.
         work = (children.ru_utime + children.ru_stime) / len(seconds)
         size = page.stat().st_size / 1e6
     rows = [
-        ["seconds, the interpreter's start included", f"{sorted(seconds)[1]:.1f}", "under 20"],
-        ["processor seconds, mean", f"{work:.1f}", ""],
+        ["seconds, including interpreter start", f"{sorted(seconds)[1]:.1f}", "under 20"],
+        ["CPU seconds, mean", f"{work:.1f}", ""],
         ["peak memory, GB", f"{peak:.2f}", "under 1"],
         ["size of the page, MB", f"{size:.2f}", "under 2"],
     ]

@@ -1,4 +1,4 @@
-"""How long a person waits before anything happens: import, and help."""
+"""How long a user waits for the import and for the help text."""
 
 import subprocess
 import sys
@@ -22,8 +22,8 @@ def main() -> None:
     )
     own = {name: value - seconds["python"] for name, value in seconds.items()}
     rows = [
-        ["an empty Python", f"{seconds['python']:.3f} s", "", ""],
-        ["`import tailbatch`, beyond an empty Python", f"{own['import']:.3f} s", "< 0.1 s", ""],
+        ["empty Python process", f"{seconds['python']:.3f} s", "", ""],
+        ["`import tailbatch`, on top of that", f"{own['import']:.3f} s", "< 0.1 s", ""],
         [
             "`tailbatch --help`, whole process",
             f"{seconds['help']:.3f} s",

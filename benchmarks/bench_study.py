@@ -1,4 +1,4 @@
-"""What a study costs besides training: overhead, starting, resuming, and what a second worker gains."""
+"""The cost of a study besides training, and the speedup of a second worker."""
 
 import os
 import tempfile
@@ -26,14 +26,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = [*_overhead_and_workers(Path(folder)), *_start_and_resume(Path(folder))]
     text = (
-        "Medians of three turns in which the ways take turns. The machine was shared with other work: "
-        "ratios within a turn count, seconds do not."
+        "Medians of three rounds in which the contenders take turns. The machine was shared with other "
+        "work: read the ratios within a round, not the seconds."
     )
     publish("study", f"## Studies\n\n{text}\n\n{table(['what', 'measured', 'target'], rows)}")
 
 
 def _overhead_and_workers(folder: Path) -> list[list[str]]:
-    """Do the same runs by hand in this process, with one worker and with two."""
+    """Do the same runs in this process without a runner, with one worker and with two."""
     data = "scene" if os.environ.get("TAILBATCH_DATA") else "debtags"
     plan = TrainingPlan(epochs=30, lr=1e-3)
     study = Study(name="bench", datasets=[data], models=["dela"], n_folds=2, plan=plan)
@@ -50,14 +50,14 @@ def _overhead_and_workers(folder: Path) -> list[list[str]]:
     return [
         [f"runner's share of {what}", f"{median(overheads):.1%}", "under 3% of a study"],
         [f"two workers against one, {what}", f"{median(gains):.2f}x", "at least 1.6x"],
-        ["the same for products of matrices alone", f"{median(limits):.2f}x", "the limit here"],
+        ["the same for matrix products alone", f"{median(limits):.2f}x", "the limit here"],
     ]
 
 
 def _limit() -> float:
-    """Return how much more two processes compute than one, when neither waits for anything."""
+    """Return the speedup of two processes over one when neither waits for anything."""
     with WorkerPool(2) as pool:
-        for _ in range(2):  # both workers are up before the clock counts
+        for _ in range(2):  # both workers are up before timing starts
             wait([pool.submit(_products, 0.5), pool.submit(_products, 0.5)])
         one = pool.submit(_products, 5.0).result()
         two = sum(f.result() for f in [pool.submit(_products, 5.0) for _ in range(2)])
@@ -85,7 +85,7 @@ def _run(study: Study, store: ResultStore, workers: int) -> None:
 
 
 def _start_and_resume(folder: Path) -> list[list[str]]:
-    """Start a study of 1,625 runs until the first is handed out, then resume it with all present."""
+    """Start a study of 1,625 runs up to its first run, then resume it with all runs present."""
     study = _large_study()
     store = ResultStore(folder / "large")
     cold = _seconds(partial(_start, study, store))
@@ -98,8 +98,8 @@ def _start_and_resume(folder: Path) -> list[list[str]]:
     size = sum(path.stat().st_size for path in (store.path / "runs").iterdir()) / 1e6
     runs = f"{len(specs):,} runs on {len(study.datasets)} datasets"
     return [
-        [f"starting {runs}, files never seen", f"{cold:.1f} s", ""],
-        [f"starting {runs}, files seen before", f"{warm:.2f} s", "under 5 s"],
+        [f"starting {runs}, first time", f"{cold:.1f} s", ""],
+        [f"starting {runs}, later", f"{warm:.2f} s", "under 5 s"],
         [f"resuming {runs}, all present ({size:.0f} MB)", f"{resume:.1f} s", "under 5 s"],
     ]
 
@@ -109,13 +109,13 @@ def _large_study() -> Study:
     study = replace(load_study("table-2"), strategies=["random", _FOUR_PRESSURES])
     if not os.environ.get("TAILBATCH_DATA"):
         return replace(study, datasets=["debtags"], seeds=range(13))
-    # The full tmc2007 is not served anywhere; emotions takes its place.
+    # The full tmc2007 cannot be downloaded anywhere; emotions replaces it.
     here = ["emotions" if name == "tmc2007" else name for name in study.datasets]
     return replace(study, datasets=here)
 
 
 class _NoWorkers(Executor):
-    """Stops a study when its first run is handed out."""
+    """Stops a study when its first run is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         raise KeyboardInterrupt
@@ -127,7 +127,7 @@ def _start(study: Study, store: ResultStore) -> None:
 
 
 def _template(folder: Path) -> RunRecord:
-    """Return a record of the size that 100 epochs leave."""
+    """Return a record of the size of a run with 100 epochs."""
     record = next(ResultStore(folder / "0-1").records())
     history = (record.history * 100)[:100]
     return replace(record, history=history)

@@ -1,8 +1,8 @@
-"""Tuned thresholds against 0.5: Macro-F on test rows, and the shrinkage that validation rows choose.
+"""Tuned thresholds compared with 0.5: test Macro-F, and the shrinkage that validation rows choose.
 
-Scores come from logistic regression, as they are (``plain``) and shifted as a loss would that weights
-positives with the root of, or all of, negatives over positives (``root``, ``full``). Datasets are looked
-for as everywhere (``TAILBATCH_DATA``); those named in ``DATASETS`` and not found are left out, saying so.
+Scores come from logistic regression: unchanged (``plain``), and shifted as by a loss that weights
+positives by the square root of negatives over positives (``root``) or by the full ratio (``full``).
+Datasets come from ``TAILBATCH_DATA``; missing ones are left out with a message.
 """
 
 import os
@@ -23,7 +23,7 @@ DATASETS = (
     *("flags", "emotions", "yeast", "scene", "debtags", "enron", "llog-f", "yahoo-arts"),
     *("yahoo-business", "tmc2007-500"),
 )
-N_FOLDS = 2  # of the five that are held out
+N_FOLDS = 2  # of five
 SHRINKAGES = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 POWERS = {"plain": 0.0, "root": 0.5, "full": 1.0}
 
@@ -58,7 +58,7 @@ def _dense(Y: LabelMatrix) -> npt.NDArray[np.bool_]:
 
 
 def weighted(rows: Rows, ratio: FloatArray, power: float) -> Rows:
-    """Return the rows with scores as a loss with positive weights ratio^power gives them."""
+    """Return the rows with scores shifted as by a loss with positive weights ratio^power."""
     logits = logit(rows.scores.clip(1e-9, 1 - 1e-9))
     return rows._replace(scores=expit(logits + power * np.log(ratio)))
 
@@ -66,18 +66,19 @@ def weighted(rows: Rows, ratio: FloatArray, power: float) -> Rows:
 def cross_validated(rows: Rows, shrinkage: float) -> float:
     """Return Macro-F on each half of the validation rows with thresholds from the other half."""
     halves = stratified_split(rows.labels, validation=0.5, test=0, seed=0)
-    places = (halves.train, halves.validation)
-    first, second = (Rows(rows.labels[at], rows.scores[at]) for at in places)
-    found = [
+    first, second = (
+        Rows(rows.labels[half], rows.scores[half]) for half in (halves.train, halves.validation)
+    )
+    scores = [
         there.macro_f(tune_thresholds(here.labels, here.scores, shrinkage=shrinkage))
         for here, there in ((first, second), (second, first))
     ]
-    return float(np.mean(found))
+    return float(np.mean(scores))
 
 
 def measured(dataset: str) -> dict[str, dict[str, float]]:
     """Return, for each kind of scores, Macro-F by rule: ``0.5``, ``test k`` and ``validation k``."""
-    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in POWERS}
+    by_rule: dict[str, dict[str, list[float]]] = {kind: {} for kind in POWERS}
     for validation, test, ratio in scored_folds(dataset):
         for kind, power in POWERS.items():
             seen, unseen = weighted(validation, ratio, power), weighted(test, ratio, power)
@@ -87,8 +88,8 @@ def measured(dataset: str) -> dict[str, dict[str, float]]:
                 row[f"test {k:g}"] = unseen.macro_f(tuned)
                 row[f"validation {k:g}"] = cross_validated(seen, k)
             for name, value in row.items():
-                found[kind].setdefault(name, []).append(value)
-    return {kind: {k: float(np.mean(v)) for k, v in rows.items()} for kind, rows in found.items()}
+                by_rule[kind].setdefault(name, []).append(value)
+    return {kind: {k: float(np.mean(v)) for k, v in rows.items()} for kind, rows in by_rule.items()}
 
 
 def main() -> None:
@@ -100,25 +101,27 @@ def main() -> None:
             print(f"left out: {error}")
     columns = ["0.5", "test 0", f"test {SHRINKAGE:g}"]
     rows = [
-        [f"{dataset}, {kind}", *(f"{found[name]:.4f}" for name in columns)]
+        [f"{dataset}, {kind}", *(f"{scores[name]:.4f}" for name in columns)]
         for dataset, kinds in everything.items()
-        for kind, found in kinds.items()
+        for kind, scores in kinds.items()
     ]
     choice = []
     for k in SHRINKAGES:
-        per_kind = [[each[kind] for each in everything.values()] for kind in POWERS]
-        chosen = np.mean([each[f"validation {k:g}"] for some in per_kind for each in some])
-        below = [sum(each[f"test {k:g}"] < each["0.5"] for each in some) for some in per_kind]
-        test = np.mean([each[f"test {k:g}"] for some in per_kind for each in some])
+        by_kind = [[kinds[kind] for kinds in everything.values()] for kind in POWERS]
+        all_scores = [scores for of_kind in by_kind for scores in of_kind]
+        validation = np.mean([scores[f"validation {k:g}"] for scores in all_scores])
+        test = np.mean([scores[f"test {k:g}"] for scores in all_scores])
+        below = [sum(s[f"test {k:g}"] < s["0.5"] for s in of_kind) for of_kind in by_kind]
         counts = " / ".join(map(str, below)) + f" of {len(everything)}"
-        choice.append([f"{k:g}", f"{chosen:.4f}", f"{test:.4f}", counts])
+        choice.append([f"{k:g}", f"{validation:.4f}", f"{test:.4f}", counts])
     publish(
         "thresholds",
-        "## Tuned thresholds\n\nMacro-F on test rows, mean over folds: thresholds of 0.5, of each "
-        f"label's own best, and shrunken ({SHRINKAGE:g}, the default). Scores: logistic regression, "
-        "plain, and weighted by the root of and by all of negatives over positives.\n\n"
+        "## Tuned thresholds\n\nMacro-F on test rows, mean over folds, with three thresholds: 0.5, each "
+        f"label's own best, and shrunken ({SHRINKAGE:g}, the default). Scores come from logistic "
+        "regression: plain, weighted by the square root of negatives over positives (root), and by the "
+        "full ratio (full).\n\n"
         + table(["scores", "0.5", "own best", "shrunken"], rows)
-        + "\n\nMean over datasets and kinds of scores; the test rows choose nothing.\n\n"
+        + "\n\nMean over datasets and kinds of scores. Test rows choose nothing.\n\n"
         + table(
             [
                 "shrinkage",

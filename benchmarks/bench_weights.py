@@ -1,4 +1,4 @@
-"""Selection weights of tmc2007-500, against brute-force neighbors of all rows."""
+"""Selection weights of tmc2007-500, compared with a brute-force neighbor search for all rows."""
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
@@ -27,14 +27,14 @@ def main() -> None:
     rows = [
         ["scikit-learn, brute force", f"{n:,}", f"{seconds['theirs']:.2f}", "1", ""],
         [
-            "tailbatch, weights and all",
+            "tailbatch, including the weights",
             f"{searched:,}",
             f"{seconds['ours']:.2f}",
             f"{seconds['theirs'] / seconds['ours']:.1f} (target: 3)",
             f"{peak:.0f} MB (n x n would be {8 * n * n / 1e6:,.0f} MB)",
         ],
     ]
-    header = ["tmc2007-500", "rows searched for", "seconds", "times faster", "peak memory"]
+    header = ["tmc2007-500", "rows with a search", "seconds", "times faster", "peak memory"]
     publish("weights", "## Selection weights\n\n" + table(header, rows))
 
 

@@ -1,4 +1,4 @@
-"""Timing that survives a noisy machine: contenders take turns, and only ratios count."""
+"""Timing for a noisy machine: contenders take turns, and only ratios count."""
 
 import gc
 import time
@@ -18,8 +18,7 @@ def interleaved(
 ) -> dict[str, float]:
     """Return each contender's median seconds over rounds in which all take turns.
 
-    With ``clock=time.process_time`` they are seconds of the processor, which others on the machine
-    disturb less.
+    With ``clock=time.process_time`` these are CPU seconds, which other work on the machine disturbs less.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -50,7 +49,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def publish(section: str, text: str) -> None:
-    """Print a section and put it in place of its predecessor in ``benchmarks/README.md``."""
+    """Print a section and replace its previous version in ``benchmarks/README.md``."""
     begin, end = f"<!-- {section} -->", f"<!-- end {section} -->"
     page = RESULTS.read_text() if RESULTS.exists() else "# Benchmarks\n"
     block = f"{begin}\n{text}\n{end}"

@@ -1,1 +1,1 @@
-"""Fuzzing: bytes nobody would write, fed to everything that reads a file."""
+"""Fuzzing: arbitrary bytes for everything that reads a file."""

@@ -1,7 +1,7 @@
 """Fuzz every target, or those named: ``make fuzz MINUTES=10 ONLY="arff xml"``.
 
-The last lines say how many inputs were tried and what was found; they are kept in ``figures.txt``,
-one line a target. Findings are files in the folder that is printed; once fixed, they belong into
+The last lines say how many inputs were tried and how many findings there are; ``figures.txt`` keeps them,
+one line per target. Findings are files in the printed folder; once fixed, move them to
 ``regressions/<target>``.
 """
 
@@ -34,15 +34,13 @@ def main() -> int:
     """Fuzz one target after the other, and return how many have findings."""
     parser = argparse.ArgumentParser(prog="python -m fuzzing", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="target", help=f"of {', '.join(NAMES)}")
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of a processor, for each target"
-    )
-    given = parser.parse_args()
-    if unknown := sorted(set(given.only) - set(NAMES)):
+    parser.add_argument("--minutes", type=float, default=10.0, help="CPU minutes per target")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.only) - set(NAMES)):
         parser.error(f"unknown target {', '.join(unknown)}; there are: {', '.join(NAMES)}")
     lines = {}
-    for name in given.only or NAMES:
-        lines[name] = fuzz(name, given.minutes)
+    for name in options.only or NAMES:
+        lines[name] = fuzz(name, options.minutes)
         keep(name, lines[name])
     for line in lines.values():
         print(line)
@@ -50,15 +48,15 @@ def main() -> int:
 
 
 def fuzz(name: str, minutes: float) -> str:
-    """Fuzz one target in processes of its own, and return a line about it.
+    """Fuzz one target in separate processes, and return a summary line.
 
-    Minutes are those of a processor: on a busy machine, an hour on the wall can be one of them.
+    Minutes are CPU minutes, so that a busy machine does not shorten the search.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"fuzzing-{name}-"))
     print(f"{name}: findings go to {folder}", flush=True)
-    start, inputs = _processor_seconds(), 0
-    while (seconds := round(60 * minutes - _processor_seconds() + start)) > 0:
-        # Ends early on a hang or for want of memory; the next one goes on with the same corpus.
+    start, inputs = _cpu_seconds(), 0
+    while (seconds := round(60 * minutes - _cpu_seconds() + start)) > 0:
+        # A hang or lack of memory ends the process early; the next one resumes with the same corpus.
         command = [sys.executable, "-m", "fuzzing.harness", name, str(seconds), str(folder)]
         process = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
         for finding in re.findall(r"^FINDING .*", process.stderr, re.MULTILINE):
@@ -67,24 +65,24 @@ def fuzz(name: str, minutes: float) -> str:
         if counted is None:
             sys.exit(f"{name} could not be fuzzed:\n{process.stderr[-2000:]}")
         inputs += int(counted[1])
-    # What libFuzzer calls a slow unit is below our bounds: imports, or a busy machine.
+    # Slow units of libFuzzer are within our limits: imports, or a busy machine.
     files = [path for path in folder.iterdir() if path.is_file()]
     findings = sum(not path.name.startswith("slow-unit") for path in files)
     corpus = sum(path.is_file() for path in (folder / "corpus").iterdir())
     return (
-        f"{name}: {inputs:,} inputs in {(_processor_seconds() - start) / 60:.1f} min of a processor, "
+        f"{name}: {inputs:,} inputs in {(_cpu_seconds() - start) / 60:.1f} CPU min, "
         f"{corpus:,} of them reached new code, {findings} findings"
     )
 
 
-def _processor_seconds() -> float:
-    """Return the time that processors have spent on the processes started here."""
+def _cpu_seconds() -> float:
+    """Return the CPU time of the processes started here."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def keep(name: str, line: str) -> None:
-    """Put a target's line into the file of figures, with its day."""
+    """Save a target's line in the file of figures, with the date."""
     known = FIGURES.read_text().splitlines() if FIGURES.exists() else []
     figures = {line.partition(":")[0]: line for line in known}
     today = datetime.now(UTC).date().isoformat()

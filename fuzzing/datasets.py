@@ -40,7 +40,7 @@ CSV_TOKENS = (
 
 @contextmanager
 def _small_limits() -> Iterator[None]:
-    """Lower the package's limits for a while, so that reaching one takes milliseconds."""
+    """Lower the package's limits temporarily, so that reaching one takes milliseconds."""
     with ExitStack() as stack:
         for module, name, value in _LIMITS:
             stack.enter_context(patch.object(module, name, value))
@@ -48,7 +48,7 @@ def _small_limits() -> Iterator[None]:
 
 
 def _check_dataset(dataset: MultiLabelDataset) -> None:
-    """Look at everything a dataset promises."""
+    """Check everything that a dataset promises."""
     X = dataset.X.data if dataset.is_sparse else dataset.X
     if dataset.X.shape != (dataset.n_samples, len(dataset.feature_names)):
         raise Finding(f"{dataset.X.shape} features, {len(dataset.feature_names)} names")
@@ -62,14 +62,14 @@ def _check_dataset(dataset: MultiLabelDataset) -> None:
 
 @_small_limits()
 def check_arff(data: bytes) -> None:
-    """Read an ARFF file; where liac-arff accepts it too, both must read the same."""
+    """Read an ARFF file; if liac-arff accepts it, too, both must read the same."""
     path = written("data.arff", data)
     labels = None if b"-C" in data else -1
     missing: Missing = "impute" if len(data) % 2 else "error"
     dataset = accepted(lambda: read_arff(path, labels=labels, missing=missing))
     if dataset is not None:
         _check_dataset(dataset)
-        with suppress(UnicodeDecodeError):  # gzip and Latin-1 are known to us alone
+        with suppress(UnicodeDecodeError):  # only our reader knows gzip and Latin-1
             compare_with_liac(data.decode("utf-8-sig"), dataset)
 
 
@@ -94,7 +94,7 @@ def check_libsvm(data: bytes) -> None:
 
 
 def _check_table(data: bytes, name: str) -> None:
-    """Read a table whose bytes say first, before a colon, which columns are labels."""
+    """Read a table; the bytes before the first colon name the label columns."""
     first, _, table = data.partition(b":")
     word = first.decode(errors="replace")
     labels: int | str | list[str] = list(filter(None, word.split(","))) if "," in word else word

@@ -1,13 +1,13 @@
-"""Our ARFF reader beside liac-arff: on a file that both accept, they read the same.
+"""Our ARFF reader compared with liac-arff: both read the same from every file that both accept.
 
-The documented exceptions, where ours follows the format's definition and liac-arff does not:
+Documented exceptions, where ours follows the format's definition and liac-arff does not:
 
-- liac-arff cuts the fraction off the values of INTEGER attributes; ours keeps it;
-- it knows no missing value apart from an empty one, and ours imputes: such cells are not compared;
+- liac-arff truncates the values of INTEGER attributes; ours keeps the fraction;
+- liac-arff has no missing value other than an empty one, and ours imputes: such cells are not compared;
 - names or nominal values with a quotation mark or backslash, and empty nominal values: liac-arff
   drops marks at the ends of names, keeps their escapes, and takes an empty value for a missing one;
-- a second brace in a declaration belongs to a value for us, and is dropped by liac-arff;
-- lines that end in a carriage return alone, which liac-arff does not end.
+- a second brace in a declaration is part of a value for ours, and is dropped by liac-arff;
+- ours ends a line at a lone carriage return; liac-arff does not.
 """
 
 import re
@@ -27,10 +27,10 @@ class Disagreement(AssertionError):
 
 
 def compare_with_liac(text: str, ours: MultiLabelDataset) -> bool:
-    """Raise where liac-arff reads names, nominal orders or values other than ours.
+    """Raise if liac-arff reads other names, nominal orders or values than ours.
 
-    Returns False where liac-arff refuses the file, or an exception concerns the whole file: then
-    there is nothing to compare.
+    Returns False if there is nothing to compare: liac-arff refuses the file, or an exception concerns
+    the whole file.
     """
     if _OWN_READING.search(text):
         return False
@@ -49,8 +49,8 @@ def compare_with_liac(text: str, ours: MultiLabelDataset) -> bool:
     if labels != ours.label_names:
         raise Disagreement(f"labels {ours.label_names}, liac-arff has {tuple(attributes)}")
     names, columns = [], []
-    for place, (name, kind) in enumerate(attributes.items()):
-        cells = [row[place] for row in theirs["data"]]
+    for column_number, (name, kind) in enumerate(attributes.items()):
+        cells = [row[column_number] for row in theirs["data"]]
         if name in labels:
             _compare(name, ours.Y[:, labels.index(name)], [_is_one(cell) for cell in cells])
             continue

@@ -1,8 +1,8 @@
 """One target under coverage guidance: ``python -m fuzzing.harness arff SECONDS FOLDER``.
 
-`python -m fuzzing` starts it in a process of its own. Findings are written to FOLDER and fuzzing goes
-on, also when an input takes too much processor time; a hang or too much memory ends the process,
-and libFuzzer writes what caused it to FOLDER too.
+`python -m fuzzing` starts it in a separate process. Findings, including inputs that take too much CPU
+time, are written to FOLDER, and fuzzing continues. A hang or too much memory ends the process, and
+libFuzzer writes the input to FOLDER, too.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ import atheris
 with atheris.instrument_imports(include=["tailbatch"]):
     from fuzzing.targets import TARGETS
 
-#: Processor time is a finding; the clock on the wall, on a busy machine, only ends a hang.
-PROCESSOR_SECONDS, WALL_SECONDS, MEGABYTES = 5, 120, 3_000
+#: Too much CPU time is a finding; the wall-clock limit only ends a hang.
+CPU_SECONDS, WALL_SECONDS, MEGABYTES = 5, 120, 3_000
 
 
-def _place(error: BaseException) -> str:
-    """Return where in the package an error, or what caused it, comes from."""
+def _origin(error: BaseException) -> str:
+    """Return where in the package an error, or its cause, was raised."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     ours = [frame for frame in frames if "tailbatch" in Path(frame.filename).parts] or frames
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
@@ -32,19 +32,19 @@ def _place(error: BaseException) -> str:
 
 def main(name: str, seconds: str, folder: str) -> None:
     """Fuzz one target for a while."""
-    target, found = TARGETS[name], set[str]()
+    target, known = TARGETS[name], set[str]()
     logging.disable()
 
     def check(data: bytes) -> None:
         start = time.process_time()
         try:
             target.check(data)
-            if time.process_time() - start > PROCESSOR_SECONDS:
-                raise TimeoutError(f"{time.process_time() - start:.1f} s of processor time")
+            if time.process_time() - start > CPU_SECONDS:
+                raise TimeoutError(f"{time.process_time() - start:.1f} s of CPU time")
         except Exception as error:
-            what = f"{type(error).__name__} {_place(error)}"
-            if what not in found:  # each mistake once
-                found.add(what)
+            what = f"{type(error).__name__} {_origin(error)}"
+            if what not in known:  # report each mistake once
+                known.add(what)
                 path = Path(folder) / hashlib.sha256(data).hexdigest()[:16]
                 path.write_bytes(data)
                 print(f"FINDING {path}: {what}: {error!r}"[:500], file=sys.stderr, flush=True)
@@ -60,7 +60,7 @@ def main(name: str, seconds: str, folder: str) -> None:
     seeds = [
         path for path in (here / "corpus" / name, here / "regressions" / name) if path.is_dir()
     ]
-    with suppress(Exception):  # what is imported late is imported before anything is timed
+    with suppress(Exception):  # trigger late imports before anything is timed
         target.check(next((here / "corpus" / name).iterdir()).read_bytes())
     atheris.Setup(
         [

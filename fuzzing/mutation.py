@@ -75,7 +75,7 @@ def _lines_changed(data: bytes, rng: random.Random) -> bytes:
 
 
 def json_mutator(tokens: Sequence[bytes] = ()) -> Mutator:
-    """Return a mutator that changes values, keys and nesting, and now and then the bytes."""
+    """Return a mutator that changes values, keys and nesting, and sometimes the bytes."""
     mutate_bytes = bytes_mutator(tokens)
 
     def mutate(data: bytes, rng: random.Random) -> bytes:
@@ -120,13 +120,13 @@ def _value_changed(root: Any, rng: random.Random) -> Any:
 
 
 def _containers(root: Any) -> list[Any]:
-    found, waiting = [], [root]
+    containers, waiting = [], [root]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict | list):
-            found.append(value)
+            containers.append(value)
             waiting += value.values() if isinstance(value, dict) else value
-    return found
+    return containers
 
 
 def _keys(holder: Any) -> list[Any]:
@@ -153,7 +153,7 @@ def toml_mutator(tokens: Sequence[bytes]) -> Mutator:
 
 
 def _toml(value: Any) -> str:
-    """Return a value as TOML writes it in one line."""
+    """Return a value in one line of TOML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -195,7 +195,7 @@ def npz_mutator() -> Mutator:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 parts = {name: archive.read(name) for name in archive.namelist()}
-        except Exception:  # whatever a broken archive does to the standard library
+        except Exception:  # a broken archive can make the standard library raise anything
             return mutate_bytes(data, rng)
         if not parts or rng.random() < 0.15:
             return mutate_bytes(data, rng)

@@ -24,7 +24,7 @@ TOML_TOKENS = (
 
 
 def check_study(data: bytes) -> None:
-    """Read a study file, as it is and its quick variant, and list its runs."""
+    """Read a study file and its quick variant, and list their runs."""
     path = written("study.toml", data)
     for quick in (False, True) if b"quick" in data else (False,):
         study = accepted(partial(Study.from_toml, path, quick=quick))
@@ -36,7 +36,7 @@ def check_study(data: bytes) -> None:
 
 
 def check_record(data: bytes) -> None:
-    """Read a record by itself, and a store that holds it as a record, failure, study and dataset."""
+    """Read a record alone, and a store that contains it as a record, failure, study and dataset."""
     text = data.decode("utf-8", errors="replace")
     record = accepted(lambda: RunRecord.from_json(text))
     store = ResultStore(scratch() / "store")
@@ -47,7 +47,7 @@ def check_record(data: bytes) -> None:
         (folder / "x.json").write_bytes(data)
     if record is not None:
         _check_plain(record)
-        # Whoever writes a file can also write the checksum that fits it.
+        # An attacker can also write a matching checksum.
         sealed = _resealed(text, record)
         (store.path / "runs" / f"{record.spec.digest}.json").write_text(sealed)
     (store.path / "records.jsonl.gz").write_bytes(data)
@@ -73,11 +73,11 @@ def _resealed(text: str, record: RunRecord) -> str:
 
 
 def _check_plain(record: RunRecord) -> None:
-    """Look at the values that reports calculate with."""
+    """Check the values that reports compute with."""
     numbers: list[Any] = [record.best_epoch, record.seconds, record.max_lag]
     numbers += [*record.validation.values(), *record.test.values()]
     if not all(value is None or isinstance(value, int | float) for value in numbers):
-        raise Finding(f"numbers that are none: {numbers}")
+        raise Finding(f"not numbers: {numbers}")
     row = record.row()
     if any(isinstance(value, dict | list) for value in row.values()):
-        raise Finding("a cell that holds a table")
+        raise Finding("a cell contains a table")

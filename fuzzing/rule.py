@@ -1,4 +1,4 @@
-"""The rule every target is held to, and the folder it writes its files to."""
+"""The rule for every target, and the folder for its files."""
 
 import tempfile
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Outcome = TypeVar("Outcome")
 
 
 class Finding(AssertionError):
-    """The package did what it promises never to do."""
+    """The package broke a promise."""
 
 
 def accepted(read: Callable[[], Outcome]) -> Outcome | None:
@@ -28,13 +28,13 @@ def accepted(read: Callable[[], Outcome]) -> Outcome | None:
 
 @cache
 def scratch() -> Path:
-    """Return a folder of this process for the files that readers are given."""
+    """Return this process's folder for input files."""
     shared_memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None))
 
 
 def written(name: str, data: bytes) -> Path:
-    """Return a file of that name with these bytes."""
+    """Write a file with these bytes and return its path."""
     path = scratch() / name
     path.write_bytes(data)
     return path

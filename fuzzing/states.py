@@ -1,4 +1,4 @@
-"""States of selectors, checkpoints of trainings, and folders of models."""
+"""Selector states, checkpoints and model folders."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def _data() -> MultiLabelDataset:
 
 
 def selector_at(which: int, batches: int) -> Selector:
-    """Return one of the kinds of selectors after so many batches; the last one is pending."""
+    """Return a selector of some kind after some batches; the last one is pending."""
     options = dict(_OPTIONS[which % len(_OPTIONS)])
     if options["strategy"] in ("adaptive", "chain"):
         options["weights"] = 1.0
@@ -64,7 +64,7 @@ def draw(selector: Selector, batches: int) -> None:
 
 @cache
 def _selector(which: int, batches: int) -> tuple[Selector, dict[str, Any], dict[str, Any]]:
-    """Return a selector, its state, and a later state, of which every other one holds tensors."""
+    """Return a selector, its state, and a later state; every other one contains tensors."""
     later = selector_at(which, batches + 1)
     saved = saved_state(later) if batches % 2 else later.state_dict()
     selector = selector_at(which, 2)
@@ -73,7 +73,7 @@ def _selector(which: int, batches: int) -> tuple[Selector, dict[str, Any], dict[
 
 
 def check_selector(data: bytes) -> None:
-    """Load a state that the bytes have changed: first the selector, then one change after another."""
+    """Load a modified state: the bytes choose the selector, then one change after another."""
     edits = iter(data)
     which, batches = next(edits, 0), next(edits, 0) % 7
     selector, start, saved = _selector(which % len(_OPTIONS), batches)
@@ -110,7 +110,7 @@ _FILLS: list[Callable[[int], Any]] = [
 
 
 def _odd_value(kind: int, size: int, old: Any) -> Any:
-    """Return a scalar, an array or a tensor that two bytes name."""
+    """Return a scalar, an array or a tensor chosen by two bytes."""
     if kind < 64:
         return _SCALARS[size % len(_SCALARS)]
     if kind < 96 and isinstance(old, np.ndarray) and old.ndim == 1 and old.dtype.kind in "if":
@@ -140,7 +140,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def training() -> Progress:
-    """Return a small training that has not begun."""
+    """Return a small training that has not started."""
     data = _data()
     return Progress(
         TrainingPlan(epochs=3, batch_size=BATCH, warm_up_epochs=1, scheduler="ExponentialLR",
@@ -155,7 +155,7 @@ def training() -> Progress:
 
 
 def _sealed(name: str, data: bytes) -> Path:
-    """Return a file with these bytes and a seal that is right, so that more than the seal is tried."""
+    """Return a file with these bytes and a valid seal, so that the check does not end at the seal."""
     path = written(name, data)
     accepted(lambda: load_checkpoint(path))
     accepted(lambda: seal(path))
@@ -163,7 +163,7 @@ def _sealed(name: str, data: bytes) -> Path:
 
 
 def check_checkpoint(data: bytes) -> None:
-    """Read a checkpoint, and continue a training from it."""
+    """Read a checkpoint, and resume training from it."""
     path = _sealed("checkpoint.safetensors", data)
     state = accepted(lambda: load_checkpoint(path))
     if state is not None and "settings" in state:
@@ -171,7 +171,7 @@ def check_checkpoint(data: bytes) -> None:
 
 
 def check_model(data: bytes) -> None:
-    """Read a folder of a fitted classifier, and predict with it."""
+    """Read the folder of a fitted classifier, and predict with it."""
     _sealed("classifier.safetensors", data)
     classifier = accepted(lambda: TailbatchClassifier.load(scratch(), device="cpu"))
     if classifier is not None:

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes any bytes and must answer with an object or a clear refusal.
+"""What is fuzzed: each target takes any bytes and must return an object or refuse clearly.
 
 A refusal is a `TailbatchError` whose message is one printable line. Everything else (another
 exception, an object that cannot be used, a selector changed by a state it refused) is a finding.
@@ -20,7 +20,7 @@ from fuzzing.mutation import (
 
 @dataclass(frozen=True)
 class Target:
-    """A way into the package: what to do with some bytes, and how to change them."""
+    """An entry point of the package: how to check some bytes, and how to mutate them."""
 
     check: Callable[[bytes], None]
     mutate: Mutator
