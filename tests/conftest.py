@@ -1,4 +1,4 @@
-"""Shared fixtures: where the real benchmark files lie, if they are here at all."""
+"""Shared fixtures: the folder of the real benchmark files, if there is one."""
 
 import logging
 import os
@@ -28,6 +28,6 @@ def benchmark_data() -> Path:
 
 @pytest.fixture(autouse=True)
 def usual_log_levels() -> None:
-    """Start each test with the usual log levels: a command sets them for its process, here ours."""
+    """Reset the log levels for each test: a command sets them for its process, which here is ours."""
     for name in ("tailbatch", "tailbatch.data"):
         logging.getLogger(name).setLevel(logging.NOTSET)

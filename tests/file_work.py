@@ -1,4 +1,4 @@
-"""Writers and sweepers for `test_files.py`: many at once, or one step of one after another."""
+"""Writers and sweepers for `test_files.py`: many in parallel, or one system call at a time."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from tailbatch import files
 
 
 def write_many(folder, name, count, *, kill_at=None):
-    """Write a file so many times; return how often that failed or left another content."""
+    """Write a file repeatedly; return how often that failed or left other content."""
     lost = 0
     for number in range(count):
         try:
@@ -35,8 +35,8 @@ def sweep_until(folder, is_over):
 
 
 def write_in_process(folder, name, count, kill_at, results):
-    """Be a process that writes and tells its losses."""
-    os.fsync = lambda descriptor: None  # what survives a power failure is not asked here
+    """Be a process that writes and reports its losses."""
+    os.fsync = lambda descriptor: None  # this does not test power failures
     results.put(write_many(Path(folder), name, count, kill_at=kill_at))
 
 
@@ -46,7 +46,7 @@ def sweep_in_process(folder, over):
 
 
 class Turns:
-    """Lets several functions run by turns: one system call of one of them at a time.
+    """Interleaves several functions, one system call at a time.
 
     Each stands still before a system call on the folder until it is chosen again, so that a schedule
     (who is next, each time) names one order of all their calls.
@@ -63,7 +63,7 @@ class Turns:
         self.errors = [None] * len(actors)
 
     def run(self, choose):
-        """Run to the end, asking `choose` for one of those that are not done; return the choices."""
+        """Run to the end, asking `choose` for the next unfinished one; return the choices."""
         threads = [
             threading.Thread(target=self._act, args=(number,))
             for number in range(len(self._actors))
@@ -123,7 +123,7 @@ class Turns:
                 except BlockingIOError:
                     if flags & fcntl.LOCK_NB:
                         raise
-                    self._blocked.add(self._me.number)  # until another has done something
+                    self._blocked.add(self._me.number)  # until another one makes progress
 
         for name, call in real.items():
             setattr(os, name, watched(call))

@@ -1,4 +1,4 @@
-"""Processes forked from one that has everything imported, so that each starts at once.
+"""Processes forked from one that has imported everything, so that each starts immediately.
 
 Python has one such process for a whole test session, hence one place to say what it imports. These
 are modules of the package: where the tests lie, it does not know.
@@ -21,5 +21,5 @@ context.set_forkserver_preload(
 
 
 def limit_memory():
-    """Let this process use 8 GB of addresses, several of which torch takes for itself."""
+    """Limit this process to 8 GB of address space, several of which torch reserves."""
     resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))

@@ -1,4 +1,4 @@
-"""A dataset of the catalog, served by a local server that does what servers do, also the wrong."""
+"""A catalog dataset on a local server, which also misbehaves as real servers do."""
 
 import hashlib
 import threading
@@ -14,7 +14,7 @@ BROKEN = 3 << 16  # where the connection breaks
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serves CONTENT at /good, and what servers do wrong elsewhere."""
+    """Serves CONTENT at /good, and misbehaves at other paths."""
 
     requests: list[tuple[str, str | None]]
 
@@ -39,7 +39,7 @@ class Server(BaseHTTPRequestHandler):
             try:
                 self.wfile.write(CONTENT[piece : piece + (1 << 15)])
             except ConnectionError:
-                return  # who asked has been killed
+                return  # the client was killed
             time.sleep(0.01)
 
     def _breaks(self, start):
@@ -69,7 +69,7 @@ class Server(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving():
-    """Run the server; it has an `address` and keeps the `requests` it got."""
+    """Run the server; it has an `address` and records its `requests`."""
     handler = type("Handler", (Server,), {"requests": []})
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
@@ -83,7 +83,7 @@ def serving():
 
 
 def served_catalog(*urls):
-    """Return the catalog with a yeast dataset of CONTENT that these addresses serve."""
+    """Return the catalog with a yeast dataset of CONTENT served at these addresses."""
     entry = catalog.known("yeast")
     file = replace(
         entry.files[0],

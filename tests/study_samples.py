@@ -1,4 +1,4 @@
-"""A tiny dataset and study for the tests of studies, and stores compared times aside."""
+"""A tiny dataset and study for tests, and comparison of stores apart from times."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.study import Study, run_study
 from tailbatch.training import progress
 
-CLOCKS = ("seconds", "machine", "checksum")  # the checksum is over times, too
+CLOCKS = ("seconds", "machine", "checksum")  # the checksum covers times, too
 
 
 def tiny_file(folder, *, name="tiny", n=120):
@@ -42,7 +42,7 @@ def tiny_study(path, *, epochs=6, **changes):
 
 
 class Here(Executor):
-    """Runs each call at once, in this process."""
+    """Runs each call immediately, in this process."""
 
     def submit(self, fn, /, *args, **kwargs):
         future = Future()
@@ -58,7 +58,7 @@ def run_here(study, store, **settings):
 
 
 def contents(store):
-    """Return all that a store's runs hold except times and machine: records and arrays by digest."""
+    """Return a store's records and arrays by digest, without times and machine facts."""
     found = {}
     for path in sorted((store.path / "runs").glob("[!.]*.json")):
         found[path.name] = json.dumps(_timeless(json.loads(path.read_text())), sort_keys=True)
@@ -87,7 +87,7 @@ def new_pages():
 
 
 def die_once_saved(perform, job, died):
-    """Do a job; the first process that has saved a checkpoint kills itself, and leaves a file."""
+    """Do a job; the first process to save a checkpoint leaves a file and kills itself."""
     save = progress.save_checkpoint
 
     def save_and_die(*arguments, **named):

@@ -1,4 +1,4 @@
-"""Learners without batches: scikit-learn's scores on our rows, and nothing else."""
+"""scikit-learn's classifiers as baselines: their scores on our rows, unchanged."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ SMALL = {"forest": {"n_estimators": 12}, "boosting": {"max_iter": 5}}
 
 
 def toy_parts(*, q=4, n=150, is_sparse=False, d=6):
-    """Return a fold with words that are mostly absent, the last ones in a few rows only."""
+    """Return a fold of sparse word features, the last of which are in a few rows only."""
     rng = np.random.default_rng(0)
     X = rng.random((n, d)) * (rng.random((n, d)) < np.linspace(0.6, 0.1, d))
     scores = X @ rng.normal(size=(d, q)) + 0.1 * rng.normal(size=(n, q))

@@ -1,4 +1,4 @@
-"""The core without the extra `cli`: what a training loop needs works, the rest says what to install."""
+"""The core without the extra `cli`: training loops work, everything else says what to install."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 
 
 def without_extra(code, *arguments):
-    """Run code in an interpreter of its own that finds no package of the extra."""
+    """Run code in a separate interpreter that cannot import the packages of the extra."""
     command = [sys.executable, "-c", PROLOGUE + code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""The same setting has the same default wherever a user can leave it out."""
+"""A setting has the same default everywhere."""
 
 import inspect
 from dataclasses import MISSING, fields
@@ -26,7 +26,7 @@ SPELLINGS = {"warm_up": "warm_up_epochs", "folds": "n_folds", "validation": "val
 
 
 def defaults(door):
-    """Return what a function, or the fields of a dataclass, take where nothing is said."""
+    """Return the defaults of a function or a dataclass."""
     if inspect.isclass(door) and hasattr(door, "__dataclass_fields__"):
         found = {item.name: item.default for item in fields(door) if item.default is not MISSING}
     else:
@@ -42,7 +42,11 @@ def defaults(door):
     [
         ("epochs", 100, ["classifier", "fit", "compare", "plan"]),
         ("batch_size", 128, ["make_selector", "classifier", "fit", "compare", "plan"]),
-        ("warm_up_epochs", 3, ["classifier", "fit", "plan"]),  # a selector has its strategy's own
+        (
+            "warm_up_epochs",
+            3,
+            ["classifier", "fit", "plan"],
+        ),  # a selector uses its strategy's default
         ("weight_decay", 1e-4, ["classifier", "plan"]),
         ("lr", None, ["classifier", "fit", "compare"]),
         ("model", "mlp", ["classifier", "fit", "spec"]),

@@ -1,4 +1,4 @@
-"""The estimator: scikit-learn's grammar, awkward data, and saved folders that lie."""
+"""The estimator: scikit-learn's conventions, awkward data, and saved folders that were tampered with."""
 
 import json
 import logging
@@ -477,7 +477,7 @@ def test_pickles_in_a_folder_are_never_executed(tmp_path, monkeypatch):
 
 
 def rewritten(folder, change):
-    """Save a fitted classifier's state after `change` has tampered with it."""
+    """Save a fitted classifier's state after tampering with it by `change`."""
     from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 
     path = folder / "classifier.safetensors"

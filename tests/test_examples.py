@@ -1,4 +1,4 @@
-"""Every example runs as a user runs it, and shows what it promises."""
+"""Every example runs as a user would run it, and shows what it claims."""
 
 import re
 import runpy
@@ -36,5 +36,5 @@ def test_torchrun_draws_what_one_process_draws(capsys):
         text=True,
         check=True,
     )
-    # The losses of two processes differ in the last digits, which may move single draws.
+    # The losses of two processes differ in the last digits, which may change single draws.
     assert shares(together.stdout) == pytest.approx(alone, abs=1)

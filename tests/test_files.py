@@ -82,13 +82,13 @@ def test_the_new_file_has_the_usual_permissions(tmp_path):
 
 @pytest.fixture
 def fast_folder(tmp_path):
-    """Return a folder in memory where there is one: many writes shall not wait for a disk."""
+    """Return a folder in memory if possible, so that many writes do not wait for a disk."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
         yield Path(folder)
 
 
 def left_by_a_killed_writer(folder, *, machine=None, lock=True, content="half", minutes=0):
-    """Make what a writer leaves that was killed so many minutes ago."""
+    """Make the leftovers of a writer that was killed some minutes ago."""
     path = folder / f".tailbatch-{machine or files._this_machine()}-{HEX}"
     path.mkdir()
     made = [path]
@@ -105,7 +105,7 @@ def left_by_a_killed_writer(folder, *, machine=None, lock=True, content="half", 
 
 
 OTHERS = [
-    f".backup-{HEX}",  # as an earlier version named its own
+    f".backup-{HEX}",  # as an earlier version named them
     f".tailbatch-backup-{HEX}",
     f".tailbatch-{HEX}",
     f"tailbatch-{ELSEWHERE}-{HEX}",
@@ -185,7 +185,7 @@ def test_elsewhere_only_long_silence_tells_that_a_writer_is_dead(tmp_path):
     assert folder.exists()
     for path in (*folder.iterdir(), folder):
         os.utime(path, (0, 0))
-    os.utime(folder / "record.json")  # a slow download goes on
+    os.utime(folder / "record.json")  # a slow download is still in progress
     sweep(tmp_path)
     assert folder.exists()
     os.utime(folder / "record.json", (0, 0))
@@ -241,7 +241,7 @@ def test_a_machine_without_a_name_trusts_silence_only(tmp_path, monkeypatch):
 
 
 def taken_in_turns(folder, choose, sweepers):
-    """Let a writer and sweepers take turns; return the choices, or say who lost what."""
+    """Interleave a writer and sweepers; return the choices, or fail with what was lost."""
     target = folder / "record.json"
 
     def write():

@@ -43,7 +43,7 @@ def naive_neighbors(X, row, k):
 
 
 def naive_weights(X, Y, k):
-    """Follow the table of definitions cell by cell."""
+    """Compute the definitions literally, cell by cell."""
     n, q = Y.shape
     counts = [sum(Y[:, j]) for j in range(q)]
     ratios = [max(counts) / count if count else None for count in counts]

@@ -1,4 +1,4 @@
-"""What is imported when: counting modules is surer than measuring seconds on a busy machine."""
+"""Which modules an import loads: more reliable than timing on a busy machine."""
 
 import subprocess
 import sys

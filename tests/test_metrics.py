@@ -274,7 +274,7 @@ def test_positives_that_all_score_zero_keep_the_default_threshold():
 
 
 def naive_tuned(Y, scores, shrinkage):
-    """Return the thresholds by trying every common one, one after the other."""
+    """Return the thresholds by trying every common one in turn."""
     grid = np.linspace(-6, 3, 37)
     some = Y.any(axis=0)
     curve = [metrics.f_by_label(Y, scores > expit(at))[some].mean() for at in grid]
@@ -341,7 +341,7 @@ def test_probabilities_are_calibrated_and_weighted_scores_are_not():
     rng = np.random.default_rng(0)
     scores = rng.random((20_000, 2)) ** 3
     Y = rng.random(scores.shape) < scores
-    weighted = expit(logit(scores) + 2)  # as a loss with weight e^2 on positives gives them
+    weighted = expit(logit(scores) + 2)  # as from a loss with weight e^2 on positives
     assert metrics.expected_calibration_error(Y, scores) < 0.01
     assert metrics.expected_calibration_error(Y, weighted) > 0.1
     again = expit(logit(weighted) - 2)

@@ -31,7 +31,7 @@ from tailbatch.testing import LossContract, ModelContract, SelectorContract
 ROOT = Path(__file__).parent.parent
 
 OUTSIDE = '''
-"""What somebody else's package holds."""
+"""The code of another package."""
 
 import torch
 from torch import nn
@@ -97,7 +97,7 @@ outside_brier = outside_rooms:Brier
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Install a package, as far as Python can tell."""
+    """Make Python believe that a package is installed."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "outside_rooms.py").write_text(OUTSIDE)
     info = folder / "outside_rooms-1.0.dist-info"
@@ -282,7 +282,7 @@ def test_a_study_hands_features_and_weights_to_every_strategy_that_takes_them(da
 
     assert Weighted.takes_features
     compare(data, strategies=[Weighted], **QUICK)
-    weights = [each for each in seen["weights"] if len(each) > 8]  # the first try is on a few rows
+    weights = [w for w in seen["weights"] if len(w) > 8]  # the first call is a trial on a few rows
     assert {len(each) for each in weights} == set(seen["rows"]) - {8}
     assert all((each >= 1).all() and (each > 1).any() for each in weights)
     given = make_selector(Weighted, data.Y, X=data.X)
@@ -412,13 +412,13 @@ class TestHinge(LossContract):
 # ---- inside the package --------------------------------------------------------------------------
 
 STRATEGY = '''
-"""Batches in an order of their own."""
+"""Batches in reverse order."""
 
 from tailbatch.selection.random import RandomSelector
 
 
 class BackwardsSelector(RandomSelector):
-    """Shuffled epochs whose batches are turned around."""
+    """Shuffled epochs with each batch reversed."""
 
     strategy: str = "backwards"
 
@@ -439,7 +439,7 @@ run_study(study, ResultStore(sys.argv[2]), ThisProcess, workers=1)
 
 
 def test_a_new_strategy_touches_at_most_four_files(tiny, tmp_path):
-    """Two of code, as done here to a copy; the other two are its card and its test class."""
+    """Two files of code, changed here in a copy; the other two are its card and its test class."""
     copied = tmp_path / "src" / "tailbatch"
     shutil.copytree(ROOT / "src" / "tailbatch", copied)
     touched = [copied / "selection" / "backwards.py", copied / "selection" / "make.py"]

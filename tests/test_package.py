@@ -42,7 +42,7 @@ def test_the_version_stands_in_one_place():
     assert project["project"]["dynamic"] == ["version"]
     assert "version" not in project["project"]
     assert project["tool"]["hatch"]["version"]["path"] == "src/tailbatch/__init__.py"
-    # The citation is a file for other programs, which cannot look it up.
+    # Other programs read the citation file and cannot look the version up.
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
@@ -93,7 +93,7 @@ def canonical(name):
 
 
 def installed_for(name, extras, seen):
-    """Collect the installed distributions that `name` with these extras needs, and theirs."""
+    """Collect the installed distributions that `name` with these extras needs, recursively."""
     packaging = pytest.importorskip("packaging.requirements")
     for line in metadata.requires(name) or []:
         need = packaging.Requirement(line)
@@ -108,7 +108,7 @@ def test_all_that_development_installs_is_pinned():
     pins = {}
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name, version = line.split("==")  # nothing but exact versions
+            name, version = line.split("==")  # exact versions only
             pins[canonical(name)] = version
     seen = set()
     installed_for("tailbatch", {"", "dev"}, seen)
@@ -135,11 +135,11 @@ def committed_text():
 
 
 def test_no_file_names_a_folder_of_the_machine_it_was_written_on():
-    places = {str(ROOT), str(ROOT.parent), str(Path.home()), os.environ.get("TAILBATCH_DATA")}
-    # A folder such as / or /tmp stands in many files for good reasons.
-    words = [re.escape(place) for place in places if place and place not in ("/", "/tmp")]
+    folders = {str(ROOT), str(ROOT.parent), str(Path.home()), os.environ.get("TAILBATCH_DATA")}
+    # Many files name a folder such as / or /tmp for good reasons.
+    words = [re.escape(folder) for folder in folders if folder and folder not in ("/", "/tmp")]
     pattern = re.compile(rf"(?<![\w.])({'|'.join(words)})(?=[/\s\"'`:)]|$)")
-    found = [
+    hits = [
         f"{name}: {hit[0]}" for name, text in committed_text() for hit in pattern.finditer(text)
     ]
-    assert not found
+    assert not hits

@@ -1,10 +1,10 @@
-"""Every snippet of the README and the guide runs, or is checked as far as it can be without running.
+"""Every snippet of the README and the guide runs, or is checked as far as possible without running.
 
 - ``python`` blocks run, in the order of their page.
-- ``console`` blocks run in between: each ``$ tailbatch ...`` must succeed, and where output stands
-  below it, it must be that output (``...`` stands for anything, as in a doctest).
-- ``bash`` blocks, and those that name no language, need what a test has not, such as a cluster or
-  days; their commands, options, make targets and extras must exist.
+- ``console`` blocks run in between: each ``$ tailbatch ...`` must succeed and print the output below it,
+  if any (``...`` matches anything, as in a doctest).
+- ``bash`` blocks, and those without a language, need something a test lacks, such as a cluster or days.
+  Their commands, options, make targets and extras must exist.
 """
 
 import doctest
@@ -32,7 +32,7 @@ GUIDE = [page for page in PAGES if page.parent != ROOT / "docs" / "reference"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-# Not run: other languages, and a recipe with a test of its own (tests/integrations/test_recipes.py).
+# Not run: other languages, and a recipe with its own test (tests/integrations/test_recipes.py).
 OTHERS = {"bibtex", "py", "text", "toml"}
 
 
@@ -50,8 +50,8 @@ def blocks(page):
 
 
 @pytest.fixture
-def files_of_a_reader(tmp_path, monkeypatch):
-    """Work in a folder with the files that the pages call mine, new and test."""
+def readers_files(tmp_path, monkeypatch):
+    """Work in a folder with the files that the pages name: mine, new and test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     rng = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def files_of_a_reader(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shell(monkeypatch, capsys):
-    """Return a function that runs one line of a console block and gives its standard output."""
+    """Return a function that runs one line of a console block and returns its standard output."""
 
     def run(line):
         program, *arguments = shlex.split(line)
@@ -86,11 +86,11 @@ def shell(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name_of)
-def test_the_snippets_of_a_page_run(page, files_of_a_reader, shell):
+def test_the_snippets_of_a_page_run(page, readers_files, shell):
     names = {"__name__": "page"}
     for language, text, line in blocks(page):
         if language == "python":
-            # Compiled with the page's own line numbers, so that a failure points into the page.
+            # Compiled with the page's line numbers, so that a failure points into the page.
             exec(compile("\n" * line + text, str(page), "exec"), names)
         elif language == "console":
             for command, expected in COMMAND.findall(text):
@@ -105,7 +105,7 @@ def test_the_snippets_of_a_page_run(page, files_of_a_reader, shell):
 
 
 def check_command(line):
-    """Fail if a command line names a command, an option, a target or an extra that is not there."""
+    """Fail if a command line names a command, option, target or extra that does not exist."""
     program, *arguments = shlex.split(line, comments=True) or [""]
     if program == "torchrun":
         arguments = arguments[arguments.index("tailbatch") + 1 :]
@@ -121,11 +121,11 @@ def check_command(line):
         assert set(extras) <= set(project["optional-dependencies"]), line
         assert set(re.findall(r"tailbatch-([\d.]+)-py3", line)) <= {__version__}, line
     else:
-        raise AssertionError(f"nobody checks this command: {line}")
+        raise AssertionError(f"no check for this command: {line}")
 
 
 def parse(command, arguments):
-    """Read arguments as the program would, and stop before it does anything."""
+    """Parse arguments as the program would, without running it."""
     while hasattr(command, "commands"):
         name, *arguments = arguments
         command = command.commands[name]
@@ -141,7 +141,7 @@ def test_a_mistyped_option_is_noticed():
 
 
 def generated():
-    """Return the pages and pictures that the site makes, by their place in docs/."""
+    """Return the paths in docs/ of the pages and pictures that the site generates."""
     scripts = ROOT / "scripts"
     pictures = re.findall(
         r"^def (\w+)\(\) -> Figure", (scripts / "docs_pictures.py").read_text(), re.M
@@ -151,11 +151,11 @@ def generated():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page):
-    made = {ROOT / "docs" / place for place in generated()}
+    made = {ROOT / "docs" / path for path in generated()}
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if "://" not in target:
-            place = page.parent / target
-            assert place.exists() or place.resolve() in made, f"{page.name} links to {target}"
+            path = page.parent / target
+            assert path.exists() or path.resolve() in made, f"{page.name} links to {target}"
 
 
 def test_each_promise_names_tests_that_exist():

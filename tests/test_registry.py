@@ -1,4 +1,4 @@
-"""Names of strategies, models and losses: added ones, those of other packages, and typing errors."""
+"""Names of strategies, models and losses: added ones, those of other packages, and typos."""
 
 from importlib.metadata import EntryPoint
 
@@ -41,7 +41,7 @@ def test_an_unknown_name_gets_the_nearest_one(numbers):
 
 
 def test_a_name_is_taken_once(numbers):
-    numbers.add("one", 1)  # the same again, as when a module is loaded twice
+    numbers.add("one", 1)  # again, as when a module is loaded twice
     with pytest.raises(SelectionError, match="already is a number 'one'"):
         numbers.add("one", 2)
     numbers.add("one", 2, replace=True)

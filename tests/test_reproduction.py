@@ -1,4 +1,4 @@
-"""The evaluation on real data: its arithmetic, and that what is committed follows from the records."""
+"""The evaluation on real data: its arithmetic, and that the committed page follows from the records."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Specs, records and the store of one file a run."""
+"""Run specifications, records, and the store with one file per run."""
 
 import json
 
@@ -63,7 +63,7 @@ def test_one_pressure_is_one_run_however_it_is_written():
 
 
 def test_a_digest_does_not_change_between_versions():
-    # Stored runs are found by it: whoever changes a field's meaning raises SCHEMA.
+    # Stored runs are looked up by it: changing the meaning of a field requires a new SCHEMA.
     assert make_spec().digest == "36d39e2e52f1e7265a930768535388d6"
 
 
@@ -124,7 +124,7 @@ def test_records_of_version_1_say_in_todays_words_what_was_run(store, old, new):
     assert record.spec == spec
     assert record.spec.digest == spec.digest
     assert record.test == make_record().test
-    # In a store it stays under the name it has, and is found under both.
+    # In a store it keeps its name, and is found under both names.
     path = store.path / "runs" / f"{record.spec.former_digest}.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -132,13 +132,13 @@ def test_records_of_version_1_say_in_todays_words_what_was_run(store, old, new):
     assert list(store.records()) == [record]
     assert store.frame()["digest"].tolist() == [spec.digest]
     assert path.read_text() == text
-    if "lr_ratio" not in old.get("hyperparameters", {}):  # which nobody can ask for any more
+    if "lr_ratio" not in old.get("hyperparameters", {}):  # which can no longer be requested
         assert spec.former_digest == path.stem
         assert store.has(spec)
         assert store.get(spec) == record
         np.savez(path.with_suffix(".npz"), losses=np.arange(3.0))
         assert store.arrays(spec)["losses"].tolist() == [0, 1, 2]
-    # One changed digit is seen, by the seal it was written with.
+    # The seal it was written with reveals one changed digit.
     path.write_text(text.replace("0.25", "0.26"))
     assert store.done() == frozenset()
 
@@ -327,7 +327,7 @@ def test_what_killed_writers_left_is_removed_and_nothing_else(store):
     for folder in (dead, foreign):
         folder.mkdir()
         (folder / "x.json").write_text("half a rec")
-    (dead / files._LOCK).touch()  # and nobody holds it
+    (dead / files._LOCK).touch()  # and no process holds it
     with replacing(store.path / "runs" / "y.json") as living:
         living.write_text("{")
         store.tidy()

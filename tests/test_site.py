@@ -1,4 +1,4 @@
-"""The built site, as `make docs` leaves it: complete, and nothing loaded from the network."""
+"""The site that `make docs` builds: complete, and nothing loaded from the network."""
 
 import importlib
 import os
@@ -26,7 +26,7 @@ ROOMS = (
 
 
 def public_names(module):
-    """Return the names a module offers: those it lists, or else what it defines."""
+    """Return the public names of a module: those it lists, or else those it defines."""
     return getattr(module, "__all__", None) or [
         name
         for name, value in vars(module).items()
@@ -43,18 +43,18 @@ def site():
 
 
 class Loaded(HTMLParser):
-    """Collects what a page loads by itself; links that a reader may follow are not loaded."""
+    """Collects what a page loads; links that a reader may follow do not count."""
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.targets = []
 
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         if tag in {"script", "img", "iframe", "source", "video", "audio", "object", "embed"}:
-            self.found += [values.get("src"), values.get("data"), values.get("srcset")]
+            self.targets += [values.get("src"), values.get("data"), values.get("srcset")]
         elif tag == "link" and values.get("rel") not in {"canonical", "next", "prev"}:
-            self.found.append(values.get("href"))
+            self.targets.append(values.get("href"))
 
 
 def test_pages_load_nothing_from_the_network(site):
@@ -63,13 +63,13 @@ def test_pages_load_nothing_from_the_network(site):
     for page in pages:
         loaded = Loaded()
         loaded.feed(page.read_text())
-        here = [target for target in loaded.found if target and not target.startswith("data:")]
+        here = [target for target in loaded.targets if target and not target.startswith("data:")]
         assert here, "every page has its style"
         outside = [target for target in here if re.match(r"(https?:)?//", target)]
         assert not outside, f"{page} loads {outside}"
         for target in here:
-            place = page.parent / target.partition("?")[0].partition("#")[0]
-            assert place.exists() or page.name == "404.html", f"{page} loads {target}"
+            path = page.parent / target.partition("?")[0].partition("#")[0]
+            assert path.exists() or page.name == "404.html", f"{page} loads {target}"
 
 
 @pytest.mark.parametrize("kind", ["*.css", "*.svg"])

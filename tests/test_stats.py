@@ -68,7 +68,7 @@ def every_sign_pattern(difference):
 
 
 def test_p_values_of_the_published_table_equal_scipys(published):
-    # SciPy takes seconds where differences are tied or zero: those are left to the slow test.
+    # SciPy takes seconds if differences are tied or zero; the slow test covers those.
     results, claims = published
     checked = 0
     for key in claims.index:
@@ -253,7 +253,7 @@ def test_bootstrap_interval_is_seeded_and_covers_the_mean_as_often_as_it_says():
 
 
 def test_runs_of_one_fold_are_resampled_together():
-    # Folds differ, seeds hardly: ten seeds a fold must not look like fifty independent runs.
+    # Folds differ, seeds hardly: ten seeds per fold must not look like fifty independent runs.
     rng = np.random.default_rng(0)
     values = rng.normal(size=(5, 1)) + 0.01 * rng.normal(size=(5, 10))
     crossed, flat = bootstrap_interval(values), bootstrap_interval(values.ravel())

@@ -1,4 +1,4 @@
-"""Whatever the order of writes, kills and damage: a store holds what a dict would hold."""
+"""In any order of writes, kills and damage, a store contains what a dict would contain."""
 
 import shutil
 import tempfile
@@ -36,9 +36,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.stores = [ResultStore(self.folder / "store") for _ in range(2)]
         self.records, self.failures = {}, {}
-        self.damaged = set()  # whole files that somebody has spoiled and nobody has looked at
+        self.damaged = set()  # damaged files that have not been read since
         self.foreign = None
-        self.writers = []  # living ones, in the middle of a file
+        self.writers = []  # live ones, in the middle of a file
 
     def teardown(self):
         for context, _ in self.writers:
@@ -64,7 +64,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def begin_to_write(self, which):
-        """A writer is in the middle of a file while everything else goes on."""
+        """A writer is in the middle of a file while everything else continues."""
         STEPS["rules"] += 1
         if len(self.writers) < 2:
             context = replacing(self.folder / "store" / "runs" / f"{SPECS[which].digest}.json")
@@ -83,7 +83,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(which=WHICH, inside=st.booleans())
     def a_writer_is_killed(self, which, inside):
-        """It leaves its folder behind, with a lock that nobody holds and half a file."""
+        """It leaves its folder behind, with a free lock and half a file."""
         STEPS["rules"] += 1
         runs = self.folder / "store" / "runs"
         runs.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.foreign.write_text("mine")
 
     @rule(who=st.integers(0, 1))
-    def open_anew(self, who):
+    def reopen(self, who):
         STEPS["rules"] += 1
         self.stores[who] = ResultStore(self.folder / "store")
 
@@ -152,7 +152,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.foreign is None or self.foreign.read_text() == "mine"
 
     def _damaged_ones_are_gone(self):
-        """Forget the damaged records: whoever looks at all sets them aside."""
+        """Forget the damaged records: reading all records moves them aside."""
         for digest in self.damaged:
             del self.records[digest]
         self.damaged.clear()

@@ -30,14 +30,14 @@ from tailbatch.training.checkpoints import load_checkpoint
 
 
 def _page_alone(records, out, *, study):
-    """Stand in for the report, whose pictures take longer than all runs together."""
+    """Replace the report, whose figures take longer than all runs together."""
     with replacing(out) as temporary:
         temporary.write_text(f"{len(records.frame(study))} runs")
     return ()
 
 
 def _keep_short(arguments):
-    """Draw one figure in a report, and none where it is not the report that is looked at."""
+    """Draw one figure in a report, and none if the report is not under test."""
     real = tailbatch.report.page.write_files
     if arguments[0] == "report":
         tailbatch.report.page.write_files = lambda sections, folder: real(
@@ -48,7 +48,7 @@ def _keep_short(arguments):
 
 
 def _drawn_once(sections):
-    """Return the sections with the first of all their figures only."""
+    """Return the sections with only the first of all their figures."""
     left = 1
     for section in sections:
         yield replace(section, figures=dict(list(section.figures.items())[:left]))
@@ -56,7 +56,7 @@ def _drawn_once(sections):
 
 
 def _child(arguments, environment, url, writes, log):
-    """Be the command; what it says and counts goes to a file."""
+    """Be the command; its output and counts go to a file."""
     os.setsid()  # so that it can be killed with all its workers
     descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     for stream in (1, 2):
@@ -80,7 +80,7 @@ def _child(arguments, environment, url, writes, log):
 
 
 class Stop:
-    """Terminates a study in the middle: one of its two runs has begun, and one is not done."""
+    """Terminates a study in the middle: one of its two runs has started, and one has not."""
 
     here = False
     count = 0
@@ -104,7 +104,7 @@ class Stop:
 
 @dataclass
 class Ended:
-    """How a command ended, what it said, and how often it wrote if that was counted."""
+    """How a command ended, its output, and its number of writes if counted."""
 
     code: int
     said: str
@@ -112,7 +112,7 @@ class Ended:
 
 
 class start:
-    """A command under way."""
+    """A command in progress."""
 
     def __init__(self, arguments, home, *, environment=None, url=None, writes=None):
         self._log = home / "said"
@@ -122,13 +122,13 @@ class start:
         self.process.start()
 
     def kill(self):
-        """End it and its workers at once, if it has not ended."""
+        """Kill it and its workers, if it has not ended."""
         if not self.process.is_alive():
             return
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            self.process.kill()  # it has no group of its own yet
+            self.process.kill()  # it has no process group yet
 
     def end(self):
         """Wait for its end."""
@@ -164,12 +164,12 @@ class Fit:
         return start(arguments, self.home, writes=writes)
 
     def check(self, expected=None):
-        """Refuse anything half written."""
+        """Fail on anything half written."""
         for path in self.folder.glob("[!.]*.safetensors"):
             load_checkpoint(path)
 
     def result(self):
-        """Return what the folder holds: the names, and the model without its times."""
+        """Return the contents of the folder: the names, and the model without its times."""
         names = sorted(path.name for path in self.folder.iterdir())
         state = load_checkpoint(self.folder / "classifier.safetensors")
         return names, _plain(state)
@@ -192,7 +192,7 @@ class Compare:
         return start(arguments, self.home, writes=writes)
 
     def check(self, expected=None):
-        """Refuse a store with a damaged file, or with arrays that cannot be read."""
+        """Fail on a store with a damaged file, or with arrays that cannot be read."""
         store = ResultStore(self.folder)
         for record in store.records():
             store.arrays(record.spec)
@@ -209,7 +209,7 @@ class Compare:
             if (path.parent != runs or path.name[0] == ".") and "-files" not in str(path)
         ]
         names = sorted(str(path.relative_to(self.folder)) for path in others)
-        # A dataset's facts are kept under the place of its file.
+        # A dataset's facts are stored under the path of its file.
         return contents(store), [re.sub(r"[0-9a-f]{32}", "digest", name) for name in names]
 
 
@@ -229,7 +229,7 @@ class Get:
         return start(arguments, self.home, environment=environment, url=url, writes=writes)
 
     def check(self, expected=None):
-        """Refuse a file under the dataset's name that is not the whole one."""
+        """Fail on a file with the dataset's name that is incomplete."""
         path = self.folder / "yeast" / "yeast.arff"
         assert not path.exists() or path.read_bytes() == CONTENT
 
@@ -265,7 +265,7 @@ class Import(Compare):
 
 
 class _Files:
-    """A command that writes files into the folder ``out``, where there are older ones."""
+    """A command that writes into the folder ``out``, over older files."""
 
     olds = ()
     ways = 2
@@ -280,12 +280,12 @@ class _Files:
         return start(self.arguments(), self.home, writes=writes)
 
     def check(self, expected):
-        """Refuse a file that is neither the old nor the new one."""
+        """Fail on a file that is neither the old nor the new one."""
         for name, content in self.result().items():
             assert content in (b"old", expected[name]), f"{name} holds half: {content[-200:]!r}"
 
     def result(self):
-        """Return all files by name, without what a stopped writer keeps hidden."""
+        """Return all files by name, without the hidden ones of a stopped writer."""
         paths = [path for path in self.folder.rglob("*") if path.is_file()]
         names = {str(path.relative_to(self.folder)): path for path in paths}
         return {name: path.read_bytes() for name, path in names.items() if name[0] != "."}
@@ -321,7 +321,7 @@ class Report(_Files):
 
 
 COMMANDS = {"fit": Fit, "compare": Compare, "get": Get}
-"""Those that can go on where they stopped."""
+"""Commands that can resume."""
 
 WRITERS = {
     **COMMANDS,
@@ -366,8 +366,11 @@ def _plain(value):
 
 
 def undisturbed(command, home, address):
-    """Run a command to its end, twice; return its result, its seconds, and how often it writes."""
-    for attempt in ("first", "second"):  # the first also starts the process that others fork from
+    """Run a command twice; return its result, its seconds, and its number of writes."""
+    for attempt in (
+        "first",
+        "second",
+    ):  # the first one also starts the process that others are forked from
         whole = WRITERS[command](home / attempt, address)
         began = time.monotonic()
         ended = whole.start(Writes(whole.folder)).end()

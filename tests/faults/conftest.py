@@ -12,7 +12,7 @@ def server():
 
 @pytest.fixture(scope="session")
 def whole(server, tmp_path_factory):
-    """Return what a command leaves, takes and writes when nothing disturbs it."""
+    """Return the result, the duration and the writes of an undisturbed command."""
     known = {}
 
     def look_up(command):

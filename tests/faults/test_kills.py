@@ -12,7 +12,7 @@ from served_file import CONTENT
 
 
 def survived(command, kills, whole, server, home, *, workers):
-    """Kill a command at so many moments, half of them writes; go on and compare after each.
+    """Kill a command at many moments, half of them writes; resume and compare after each.
 
     With `workers`, every second of the other moments finds it as a user runs it: with worker
     processes, which are killed with it, and with the whole report.
@@ -22,7 +22,7 @@ def survived(command, kills, whole, server, home, *, workers):
     steps = np.resize(rng.permutation(writes) + 1, kills - kills // 2).tolist()
     lengths = {False: seconds, True: seconds}
     done = 0
-    for number in range(50 * kills):  # it may end before its kill comes
+    for number in range(50 * kills):  # it may end before it is killed
         one = COMMANDS[command](home / str(number), server.address)
         as_a_user = workers and not steps and number % 2 == 0
         began = time.monotonic()
@@ -35,7 +35,7 @@ def survived(command, kills, whole, server, home, *, workers):
         ended = process.end()
         if ended.code == -signal.SIGKILL:
             done += 1
-            # Where kills come early, later ones are tried; where they come late, earlier ones.
+            # If kills come too early, try later ones, and the other way around.
             lengths[as_a_user] *= 1.05
         else:
             assert ended.code == 0, ended.said
@@ -63,7 +63,7 @@ def test_a_hundred_kills(command, whole, server, tmp_path, capsys):
     assert done == 100
 
 
-def test_a_killed_download_goes_on_where_it_stopped(server, tmp_path):
+def test_a_killed_download_resumes_where_it_stopped(server, tmp_path):
     get = COMMANDS["get"](tmp_path / "home", server.address)
     # The folders, the lock and two openings come first; then a write for each 64 KB.
     assert get.start(Writes(get.folder, at=9)).end().code == -signal.SIGKILL

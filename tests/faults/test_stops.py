@@ -1,4 +1,4 @@
-"""Stops that are no crash: SIGTERM, and a worker without memory."""
+"""Stops other than crashes: SIGTERM, and a worker that runs out of memory."""
 
 import signal
 from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,4 @@
-"""A full, forbidden, broken or vanished disk: said clearly, nothing damaged, made good."""
+"""A full, read-only, broken or missing disk: a clear message, nothing damaged, and recovery."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from faults.writes import FAULTS, Writes
 
 
 def tried(command, cases, whole, server, home):
-    """Disturb a command at the n-th write for each of (n, fault, lasting); go on after each."""
+    """Disturb a command at the n-th write for each of (n, fault, lasting); resume after each."""
     expected, _, _ = whole(command)
     done = 0
     for at, fault, lasting in cases:
@@ -47,7 +47,7 @@ def test_some_writes(command, whole, server, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WRITERS)
 def test_every_write(command, whole, server, tmp_path, capsys):
-    """A report takes seconds each time, so each of its writes is disturbed in one way, all in turn."""
+    """A report takes seconds, so each of its writes is disturbed in one way only, in turn."""
     _, _, writes = whole(command)
     each = 1 if WRITERS[command].ways == 1 else len(WAYS)
     cases = [
@@ -80,7 +80,7 @@ def test_a_folder_that_vanishes_at_any_write(command, whole, server, tmp_path, c
 
 @pytest.fixture
 def disk():
-    """Return a function that mounts a file system of so many bytes, or makes it larger."""
+    """Return a function that mounts a file system of a given size, or enlarges it."""
     mounted = []
 
     def mount(folder, size):

@@ -1,4 +1,4 @@
-"""What a process does to the files of a folder, counted, and disturbed at the n-th time."""
+"""Counts the file operations of a process in a folder, and disturbs the n-th one."""
 
 import errno
 import io
@@ -26,7 +26,7 @@ class Writes:
         Whether all later operations fail, too, as on a full disk.
     """
 
-    here = True  # a study's runs are done in the process that is watched
+    here = True  # a study runs in the watched process
 
     def __init__(self, folder, at=0, fault="KILL", *, lasting=False):
         self.folder = os.path.realpath(folder)
@@ -58,7 +58,7 @@ class Writes:
         return path == self.folder or path.startswith(self.folder + os.sep)
 
     def step(self, path, half=lambda: None):
-        """Count an operation, and disturb it if it is its turn, after doing half of it."""
+        """Count an operation; if it is the n-th, do half of it and fail."""
         self.count += 1
         if not self.at or self.count < self.at or (self.count > self.at and not self.lasting):
             return
@@ -70,7 +70,7 @@ class Writes:
             os.kill(os.getpid(), signal.Signals[f"SIG{self.fault}"])
             return
         number = FAULTS[self.fault]
-        # The system says of no write and no flush which file it was.
+        # Writes and flushes do not say which file they concern.
         raise OSError(number, os.strerror(number), *([os.fspath(path)] if path else []))
 
     def _open(self, real, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None,
@@ -105,7 +105,7 @@ class Writes:
         real(source, target, **named)
 
     def _unlink(self, real, path, **named):
-        # A full disk can still forget.
+        # Deleting works on a full disk.
         if self.fault != "ENOSPC" and "dir_fd" not in named and self.has(path):
             self.step(path)
         real(path, **named)

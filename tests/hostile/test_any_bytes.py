@@ -1,4 +1,4 @@
-"""Small files that once took minutes, gigabytes or a traceback: each is read in a process of its own.
+"""Small files that once took minutes, gigabytes or a traceback: each is read in a separate process.
 
 The limits are those of the promise, 5 s of processor time and 1 GB, the libraries included.
 """
@@ -30,11 +30,11 @@ def answer(path, labels):
         return str(error)
 
 folder = sys.argv[1]
-answer(os.path.join(folder, "warm.parquet"), -1)  # imports what is imported late
+answer(os.path.join(folder, "warm.parquet"), -1)  # triggers late imports
 for path, labels in json.loads(sys.argv[2]):
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
-        # A reader that goes wrong shall not take the machine along.
+        # A misbehaving reader must not bring down the machine.
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30,) * 2)
         resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
         try:
@@ -69,7 +69,7 @@ def npz(**arrays):
 
 
 def npz_of_headers(**headers):
-    """Arrays without any content, which a type without length makes as long as they like."""
+    """Arrays without content: a zero-size dtype lets them claim any length."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, (descr, shape) in headers.items():
@@ -109,7 +109,7 @@ def long_text():
 
 
 def packed(head, line, count):
-    """Many gzip members one after the other, which is quick to make and one text to read."""
+    """Many concatenated gzip members: quick to make, and read as one text."""
     block = gzip.compress(line * (count // 100))
     return gzip.compress(head) + block * 100
 

@@ -1,4 +1,4 @@
-"""Small files that unpack to or claim giant ones, read with little memory to be had."""
+"""Small files that expand to giant ones, or claim to, read with little memory available."""
 
 import gzip
 import io
@@ -49,7 +49,7 @@ def gzip_bomb(head, line, mebibytes):
 
 
 def zip_bomb():
-    """An npz file of zeros, as many as it claims."""
+    """An npz file with as many zeros as it claims."""
     header, labels = io.BytesIO(), io.BytesIO()
     claim = {"descr": "<f8", "fortran_order": False, "shape": (MIB, 2)}
     np.lib.format.write_array_header_1_0(header, claim)

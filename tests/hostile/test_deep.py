@@ -1,4 +1,4 @@
-"""JSON and TOML nested 100,000 deep, in every file that holds some."""
+"""JSON and TOML nested 100,000 levels deep, in every file that contains some."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""What a command finds in its folders and did not make is there when it ends."""
+"""A command leaves files in its folders alone that it did not make."""
 
 import sys
 from contextlib import contextmanager

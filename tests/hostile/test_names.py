@@ -1,4 +1,4 @@
-"""Names with control characters: from files into messages, datasets and what the terminal shows."""
+"""Names with control characters, from files into messages, datasets and the terminal."""
 
 import sys
 

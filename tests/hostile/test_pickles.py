@@ -1,4 +1,4 @@
-"""A pickle that would leave a trace, in every place where a file is read."""
+"""A pickle that would leave a trace, wherever a file is read."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Nothing is written outside the folder that was given: names that climb, and links that lead out."""
+"""Nothing is written outside the folder that was given: names with parent folders, and symbolic links."""
 
 import io
 import json

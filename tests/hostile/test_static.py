@@ -1,4 +1,4 @@
-"""No source file can execute what it reads: looked up in the syntax tree, not by words."""
+"""No source file can execute what it reads; checked in syntax trees, not by text."""
 
 import ast
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_what_only_looks_like_one_is_not(text):
 
 
 def test_no_source_file_can_execute_what_it_reads():
-    # Contracts read back what they have just written, to see that selectors can be pickled.
+    # Contract tests unpickle what they have just pickled.
     files = [p for p in sorted(SOURCE.rglob("*.py")) if p.parent.name != "testing"]
     assert len(files) > 50
     found = [f"{path}: {each}" for path in files for each in offences(path.read_text("utf-8"))]

@@ -1,4 +1,4 @@
-"""Label files that point elsewhere: nothing else is opened."""
+"""Label files that refer to other files: none of them is opened."""
 
 import builtins
 import io

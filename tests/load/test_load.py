@@ -1,4 +1,4 @@
-"""Large numbers of samples, records and rows; `make slow` prints what they take."""
+"""Large numbers of samples, records and rows; `make slow` prints the cost."""
 
 import json
 import os
@@ -19,7 +19,7 @@ LIMIT_MB = 12_000
 
 @pytest.fixture
 def measured(capsys):
-    """Return a function that does a job in a process of its own, prints and returns its figures."""
+    """Return a function that does a job in a separate process, and prints and returns its figures."""
 
     def run(job, size):
         command = [sys.executable, str(TESTS / "load" / "work.py"), job, str(size)]
@@ -40,7 +40,7 @@ def test_ten_thousand_batches_of_a_hundred_million_samples_add_no_memory(measure
     figures = measured("selector", 10**8)
     assert figures["batches"] == 10_000
     assert figures["growth_mb"] < 5
-    assert figures["batches_peak_mb"] < 2_000  # two numbers a sample and little else
+    assert figures["batches_peak_mb"] < 2_000  # two numbers per sample and little else
 
 
 @pytest.mark.slow
@@ -49,9 +49,9 @@ def test_fifty_thousand_records_take_ten_times_what_five_thousand_do(measured):
     for count in ("has", "done", "skipped", "rows"):
         assert many[count] == 50_000
     for step in ("has", "done", "resume", "frame"):
-        # A few files of Python's are read, too, the first time that something is asked for.
+        # Python reads a few files, too, when something is first used.
         assert many[f"{step}_reads"] <= 10 * few[f"{step}_reads"] + 1_000, step
-        # Processor time; a hundred times as long would be one look at every record for each.
+        # CPU time; reading every record for each query would take a hundred times as long.
         assert many[f"{step}_seconds"] < 50 * few[f"{step}_seconds"] + 10, step
     assert many["frame_peak_mb"] < 2_000
 
@@ -78,4 +78,4 @@ def test_a_forecast_does_not_slow_down_with_the_runs_done():
     for spec in specs:
         forecast.learn(spec, 2.0)
     assert forecast.seconds(specs) == pytest.approx(2.0 * len(specs))
-    assert time.process_time() - began < 30  # of a processor; averaging all anew took minutes
+    assert time.process_time() - began < 30  # CPU seconds; recomputing all averages took minutes

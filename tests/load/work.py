@@ -1,4 +1,4 @@
-"""Large jobs for `test_load.py`, each in a process of its own whose memory is then only the job's.
+"""Large jobs for `test_load.py`, each in a separate process whose memory is only the job's.
 
 ``python work.py JOB SIZE`` prints what the job measured as one line of JSON.
 """
@@ -19,13 +19,13 @@ MB = 2**20
 
 
 def resident():
-    """Return the bytes of memory that this process holds now."""
+    """Return the memory of this process in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Steps:
-    """Measures the steps of a job: processor seconds, reads from files, and memory."""
+    """Measures the steps of a job: CPU seconds, file reads, and memory."""
 
     def __init__(self):
         self.measured = {}
@@ -39,7 +39,7 @@ class Steps:
 
 
 def reads():
-    """Return how often this process has read from a file, a folder aside."""
+    """Return how often this process has read from a file, not counting folders."""
     with open("/proc/self/io") as file:
         return int(dict(line.split(": ") for line in file.read().splitlines())["syscr"])
 
@@ -49,7 +49,7 @@ def peak_mb():
 
 
 def selector(n, batches=10_000):
-    """Draw and observe batches of 128 of n samples; return the memory held along the way."""
+    """Draw and observe batches of 128 of n samples; return the memory used along the way."""
     from tailbatch.selection import AdaptiveSelector
 
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def selector(n, batches=10_000):
     held = []
     for number, index in zip(range(batches), _endless(chosen), strict=False):
         chosen.observe(rng.random(len(index)))
-        # The first hundred touch every array once; from then on nothing may be added.
+        # The first hundred touch every array; after that, memory must not grow.
         if number >= 100 and number % 100 == 0:
             held.append(resident() / MB)
     steps.done("batches")
@@ -77,7 +77,7 @@ def _endless(chosen):
 
 
 def store(n):
-    """Fill a store with n records as real runs leave them, then open, ask, resume and tabulate it."""
+    """Fill a store with n realistic records, then open, query, resume and tabulate it."""
     from study_samples import run_here, tiny_file, tiny_study
     from tailbatch.results import ResultStore, StudyPlan
 
@@ -87,7 +87,7 @@ def store(n):
         (record,) = kept.records()
         specs = tuple(replace(record.spec, seed=seed) for seed in range(n))
         for spec in specs:
-            # Without the flush to disk that add() makes: here the reading is measured.
+            # Without the flush to disk of add(): this measures reading.
             path = kept.path / "runs" / f"{spec.digest}.json"
             path.write_text(replace(record, spec=spec).to_json())
         kept.keep_study(StudyPlan(name="tiny", specs=specs))
@@ -107,7 +107,7 @@ def store(n):
 
 
 def wide(n, *, n_labels=200, n_features=2000):
-    """Return n sparse rows of 20 values, with labels whose frequencies fall by a power law."""
+    """Return n sparse rows of 20 values, with labels whose frequencies follow a power law."""
     from tailbatch.data import MultiLabelDataset
 
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ from tailbatch.results import ResultStore
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """The file of a dataset that trains in no time."""
+    """The file of a dataset that trains very quickly."""
     return tiny_file(tmp_path_factory.mktemp("data"))
 
 

@@ -323,7 +323,7 @@ def test_losses_are_a_grid_of_their_own():
     study = Study(name="try", datasets=["debtags"], models=["mlp", "dela"], losses=losses, folds=[0],
                   strategies=["random"])  # fmt: skip
     found = [(s.model, s.loss, dict(s.loss_options)) for s in study.specs({"debtags": "ab12"})]
-    # Cross-entropy is what models train with that take a loss, so it is no other run.
+    # Models that take a loss use cross-entropy by default, so naming it is the same run.
     kinds = [(None, {}), ("weighted_bce", {}), ("weighted_bce", {"power": 1.0})]
     assert found == [(model, *kind) for model in ("mlp", "dela") for kind in kinds]
     plain = Study(name="try", datasets=["debtags"], folds=[0], strategies=["random"])

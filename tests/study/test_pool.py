@@ -33,7 +33,7 @@ def alive(pid):
 
 
 class Deadly(WorkerPool):
-    """Workers of which the first to save dies; it leaves a file."""
+    """Workers of which the first to save leaves a file and dies."""
 
     def __init__(self, workers, died):
         super().__init__(workers)
@@ -78,7 +78,7 @@ def test_a_store_survives_twenty_kills_of_its_runner(tiny, store, tmp_path):
         if kills == 20:
             break
         for path in (store.path / "runs").iterdir():
-            path.unlink()  # it was quicker than the kills: once more from the start
+            path.unlink()  # it finished before it was killed: start again
     assert kills == 20
 
 
@@ -95,7 +95,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def endless(tiny, store, tmp_path):
-    """A runner whose one run never ends, and the process ids of its workers, under way."""
+    """A started runner whose one run never ends, and the process ids of its workers."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
@@ -105,7 +105,7 @@ def endless(tiny, store, tmp_path):
             [sys.executable, str(script), str(tiny), str(store.path)],
             env=environment,
             stderr=stream,
-            # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
+            # Background processes of a shell ignore Ctrl-C, and their children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
@@ -128,7 +128,7 @@ def test_workers_end_when_their_runner_is_killed_or_interrupted(endless, store, 
     runner.send_signal(number)
     until(lambda: runner.poll() is not None, said.read_text)
     until(lambda: not any(alive(pid) for pid in workers), said.read_text)
-    assert saved.stat().st_mtime_ns > before, "the run under way has saved once more"
+    assert saved.stat().st_mtime_ns > before, "the run in progress has saved once more"
     assert ("KeyboardInterrupt" in said.read_text()) == (number == signal.SIGINT)
     assert store.done() == frozenset()
 

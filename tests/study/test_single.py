@@ -87,7 +87,7 @@ def test_arrays_hold_batches_and_sample_losses(tiny):
     record, arrays = run(specs_of(study)[0], source=study.sources[0])
     assert arrays["batch_objectives"].shape == (record.diagnostics["steps"],)
     assert arrays["sample_losses_2"].shape == arrays["minority_counts"].shape == (60,)
-    # The MLP's own loss is the sum over labels of what is observed as a mean.
+    # The MLP trains on the sum over labels; the selector observes the mean.
     for epoch in ("2", "best"):
         losses, own = (arrays[f"sample_{kind}_{epoch}"] for kind in ("losses", "objectives"))
         np.testing.assert_allclose(own, losses * len(record.labels), rtol=1e-5)
@@ -118,7 +118,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tiny, store, tmp_path, st
     assert contents(store) == undisturbed
 
 
-def test_a_damaged_checkpoint_is_dropped_and_the_run_starts_anew(tiny, store, caplog):
+def test_a_damaged_checkpoint_is_dropped_and_the_run_starts_over(tiny, store, caplog):
     study = tiny_study(tiny, folds=[0])
     spec = specs_of(study)[0]
     store.checkpoint(spec).parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Where datasets come from, and what is remembered of them."""
+"""Where datasets come from, and what is cached about them."""
 
 import os
 
@@ -33,7 +33,7 @@ def test_a_changed_file_is_read_again(tmp_path, store):
     assert store.datasets() == {next(iter(store.datasets())): after}
 
 
-def test_another_preparation_or_choice_of_labels_is_looked_up_anew(tiny, store):
+def test_another_preparation_or_choice_of_labels_is_looked_up_again(tiny, store):
     facts_of(Source.of(str(tiny)), ["full"], store)
     both = facts_of(Source.of(str(tiny)), ["full", "paper"], store)
     assert set(both.facts) == {"full", "paper"}
