@@ -76,7 +76,11 @@ def minority_labels(Y: LabelMatrix) -> BoolArray:
 
 
 def positive_weights(
-    Y: LabelMatrix, *, power: float = 0.5, max_weight: float | None = None
+    Y: LabelMatrix,
+    *,
+    power: float = 0.5,
+    max_weight: float | None = None,
+    missing: LabelMatrix | None = None,
 ) -> FloatArray:
     """Return the weight of each label's positives in a weighted loss, (negatives / positives)^power.
 
@@ -90,6 +94,8 @@ def positive_weights(
         0 gives all labels weight 1; 1 gives a label's positives the same total weight as its negatives.
     max_weight
         The largest weight; None sets no limit.
+    missing
+        (n, q) labels that nobody knows, which are neither.
 
     Examples
     --------
@@ -100,7 +106,8 @@ def positive_weights(
     [0.667, 3.0]
     """
     positives = label_counts(Y)
-    negatives = np.maximum(Y.shape[0] - positives, 1)
+    known = Y.shape[0] - (0 if missing is None else label_counts(missing))
+    negatives = np.maximum(known - positives, 1)
     weights: FloatArray = (negatives / np.maximum(positives, 1)) ** power
     return weights if max_weight is None else np.minimum(weights, max_weight)
 

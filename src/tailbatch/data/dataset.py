@@ -53,6 +53,8 @@ class MultiLabelDataset:
         d and q distinct names; where nobody named them, `NumberedNames`.
     notices
         What a reader left out or changed, one sentence each.
+    missing
+        Labels that nobody knows, (n, q), stored as Y, which is False there; None where all are known.
 
     Examples
     --------
@@ -72,8 +74,13 @@ class MultiLabelDataset:
     feature_names: Sequence[str]
     label_names: Sequence[str]
     notices: tuple[str, ...] = ()
+    missing: LabelMatrix | None = None
 
     def __post_init__(self) -> None:
+        if self.missing is not None and self.missing.shape != self.Y.shape:
+            raise DataError(
+                f"missing must have the shape of Y, {self.Y.shape}, got {self.missing.shape}"
+            )
         if self.X.shape[0] != self.Y.shape[0]:
             raise DataError(
                 f"X and Y must have the same number of rows, got {self.X.shape[0]:,} "
@@ -223,7 +230,7 @@ class MultiLabelDataset:
         for names in (self.feature_names, self.label_names):
             for piece in framed(names):
                 whole.update(piece)
-        for matrix in (self.X, self.Y):
+        for matrix in (self.X, self.Y, *(() if self.missing is None else (self.missing,))):
             whole.update(_matrix_digest(matrix))
         return whole.hexdigest()
 
@@ -232,7 +239,8 @@ class MultiLabelDataset:
         rows = np.asarray(index)
         if rows.size == 0:
             rows = rows.astype(np.int64)  # an empty list would be one of floats
-        return replace(self, X=self.X[rows], Y=self.Y[rows])
+        missing = None if self.missing is None else self.missing[rows]
+        return replace(self, X=self.X[rows], Y=self.Y[rows], missing=missing)
 
     def with_features(self, columns: ArrayLike) -> Self:
         """Return the dataset with only the feature columns at `columns`, in that order.
@@ -258,7 +266,9 @@ class MultiLabelDataset:
         """
         chosen = np.asarray(columns, dtype=np.int64)
         names = tuple(self.label_names[column] for column in chosen)
-        return replace(self, Y=stored_labels(self.Y[:, chosen]), label_names=names)
+        missing = None if self.missing is None else stored_labels(self.missing[:, chosen])
+        Y = stored_labels(self.Y[:, chosen])
+        return replace(self, Y=Y, label_names=names, missing=missing)
 
 
 def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:

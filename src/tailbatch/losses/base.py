@@ -16,6 +16,9 @@ from tailbatch.data.labels import checked_labels
 from tailbatch.errors import ModelError, did_you_mean
 from tailbatch.imbalance import label_counts
 
+_CERTAIN = -1e4
+"""A logit whose sigmoid is 0 in every precision."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -25,6 +28,10 @@ class Loss(nn.Module):
     A subclass takes ``(n_labels, *, ...)``, hands its options to this constructor, and defines `cells`.
     What it needs from the training rows it reads in `learn` and keeps in buffers, so
     ``cls(n_labels, **loss.options)`` and ``load_state_dict`` rebuild it without them.
+
+    A loss made with ``missing=`` accepts labels y with NaN: such cells cost nothing and move nothing.
+    `cells` is handed certain negatives in their place (y = 0, a logit far below 0), which cost nothing in
+    any sound loss.
 
     Parameters
     ----------
@@ -47,6 +54,8 @@ class Loss(nn.Module):
     name: ClassVar[str] = "loss"
     positive_weight: Tensor
     """(q,) what the positives of each label weigh."""
+    masks_missing: bool = False
+    """Whether y may hold NaN for labels that nobody knows."""
 
     def __init__(self, n_labels: int | None, **options: object) -> None:
         super().__init__()
@@ -56,12 +65,27 @@ class Loss(nn.Module):
         self.options = options
 
     @classmethod
-    def for_labels(cls, Y: Any, **options: object) -> Self:
-        """Make the loss for the labels (n, q) of the training rows; no other row is looked at."""
+    def for_labels(cls, Y: Any, *, missing: Any = None, **options: object) -> Self:
+        """Make the loss for the labels (n, q) of the training rows; no other row is looked at.
+
+        Parameters
+        ----------
+        Y
+            Zeros and ones: an array, sparse matrix, tensor or data frame.
+        missing
+            (n, q) which labels nobody knows, whatever `Y` says of them. The loss then also accepts
+            batches of labels with NaN.
+        **options
+            See the class.
+        """
         cls.check_names(options)
         labels = label_array(Y)
         loss = cls(labels.shape[1], **options)
-        loss.learn(labels)
+        if missing is None:
+            loss.learn(labels)
+        else:
+            loss.learn(labels, missing_array(missing, labels))
+            loss.masks_missing = True
         return loss
 
     @classmethod
@@ -74,11 +98,11 @@ class Loss(nn.Module):
                     f"{cls.name} has no option {option!r}{did_you_mean(option, known)}"
                 )
 
-    def learn(self, Y: LabelMatrix) -> None:
-        """Compute what the loss needs of the training rows' labels; most need nothing."""
+    def learn(self, Y: LabelMatrix, missing: LabelMatrix | None = None) -> None:
+        """Compute what the loss needs of the known labels of the training rows; often nothing."""
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return one value a sample and label, (b, q), for floats of one type."""
+        """Return one value per sample and label, (b, q), for floats of one type."""
         raise NotImplementedError
 
     def forward(self, logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -87,7 +111,8 @@ class Loss(nn.Module):
         Parameters
         ----------
         logits, y
-            (b, q); y holds zeros and ones of any type.
+            (b, q); y holds zeros and ones of any type, and NaN where a label is missing if the loss
+            `masks_missing`.
         weights
             (b,) importance weights that sum to about 1, as selectors give them: the samples' losses
             are summed with these instead of averaged.
@@ -103,19 +128,22 @@ class Loss(nn.Module):
         return (weights.to(rows) * rows).sum()
 
     def rows(self, logits: Tensor, y: Tensor, reduction: str = "sum") -> Tensor:
-        """Return one value a sample, (b,): the sum over its labels, or their ``"mean"``."""
+        """Return one value per sample, (b,): the sum over its labels, or their ``"mean"``."""
         if logits.shape != y.shape or logits.ndim != 2 or self.n_labels not in (None, y.shape[1]):
             wanted = "q" if self.n_labels is None else self.n_labels
             raise ModelError(
                 f"{self.name} takes logits and labels of shape (b, {wanted}), got "
                 f"{tuple(logits.shape)} and {tuple(y.shape)}"
             )
+        if self.masks_missing:
+            missing = y.isnan()
+            logits, y = logits.masked_fill(missing, _CERTAIN), y.masked_fill(missing, 0)
         cells = self.cells(logits, y.to(logits))
         return cells.mean(1) if reduction == "mean" else cells.sum(1)
 
     @property
     def positive_weights(self) -> NDArray[np.float64]:
-        """What the positives of each label weigh against its negatives, (q,); ones if all weigh alike.
+        """What the positives of each label weigh against its negatives, (q,); ones if all weigh the same.
 
         Weights that depend on the sample or change while training are in `cell_weights` alone.
         """
@@ -130,11 +158,17 @@ class Loss(nn.Module):
         return 1 + labels * (weights - 1)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        """Return z - log w: the logits of the labels' frequencies, from which the weights moved them.
+        """Return z - log w, the logits of the labels' probabilities, for logits (b, q).
 
-        Ranking within a label does not change. Losses without `positive_weights` change nothing.
+        Weighting the positives of a label by w multiplies the odds that fit best by w; this divides them
+        by it again. The order of the rows within a label does not change. Without `positive_weights` the
+        logits are returned as they are: those of ``focal``, ``asymmetric`` and the like are no logits of
+        probabilities, and no shift makes them so.
         """
-        return logits - torch.from_numpy(np.log(self.positive_weights)).to(logits)
+        weights = self.positive_weights
+        if (weights == 1).all():
+            return logits
+        return logits - torch.from_numpy(np.log(weights)).to(logits)
 
     def extra_repr(self) -> str:
         """Show the options."""
@@ -152,6 +186,20 @@ def label_array(Y: Any) -> LabelMatrix:
     tailbatch.errors.DataError: labels must be 0 or 1, got nan in row 0, label column 1
     """
     return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
+
+
+def missing_array(missing: Any, labels: LabelMatrix) -> LabelMatrix:
+    """Return which labels are missing, (n, q), as booleans.
+
+    Examples
+    --------
+    >>> missing_array([[0, 1]], np.ones((1, 2), dtype=bool)).tolist()
+    [[False, True]]
+    """
+    mask = label_array(missing)
+    if mask.shape != labels.shape:
+        raise ModelError(f"missing has shape {mask.shape}, the labels {labels.shape}")
+    return mask
 
 
 def counts_with_notice(Y: LabelMatrix, name: str) -> NDArray[np.float64]:

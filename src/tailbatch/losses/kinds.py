@@ -74,11 +74,13 @@ class WeightedBCE(Loss):
         self.register_buffer("positive_weight", weight)
         self.power, self.max_weight, self.is_given = power, max_weight, given is not None
 
-    def learn(self, Y: LabelMatrix) -> None:
-        """Weigh the labels by how rare they are, unless their weights are given."""
+    def learn(self, Y: LabelMatrix, missing: LabelMatrix | None = None) -> None:
+        """Weight the labels by how rare they are, unless their weights are given."""
         if not self.is_given:
             counts_with_notice(Y, self.name)
-            weights = positive_weights(Y, power=self.power, max_weight=self.max_weight)
+            weights = positive_weights(
+                Y, power=self.power, max_weight=self.max_weight, missing=missing
+            )
             self.positive_weight.copy_(torch.from_numpy(weights))
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -189,8 +191,8 @@ class ClassBalanced(Loss):
         self.beta = beta
         self.register_buffer("positive_weight", torch.ones(n_labels or 1))
 
-    def learn(self, Y: LabelMatrix) -> None:
-        """Weigh the labels by their effective number of positives."""
+    def learn(self, Y: LabelMatrix, missing: LabelMatrix | None = None) -> None:
+        """Weight the labels by their effective number of positives."""
         counts = np.maximum(counts_with_notice(Y, self.name), 1)
         with np.errstate(divide="ignore"):  # log 0 is what beta = 0 means
             weights = 1 / -np.expm1(counts * np.log(self.beta))
@@ -258,9 +260,11 @@ class DistributionBalanced(Loss):
         self.register_buffer("counts", torch.ones(n_labels or 1))
         self.register_buffer("shift", torch.zeros(n_labels or 1))
 
-    def learn(self, Y: LabelMatrix) -> None:
+    def learn(self, Y: LabelMatrix, missing: LabelMatrix | None = None) -> None:
         """Count each label's positives; one without, or without negatives, is counted as having one."""
-        n_samples = Y.shape[0]
+        n_samples = Y.shape[
+            0
+        ]  # missing labels included: the shift is small, and rows are drawn by all
         counts = np.clip(counts_with_notice(Y, self.name), 1, max(1, n_samples - 1))
         shift = self.kappa * np.log(np.maximum(n_samples / counts - 1, 1 / n_samples))
         self.counts.copy_(torch.from_numpy(counts))

@@ -48,7 +48,7 @@ for _kind in KINDS:
     register_loss(_kind)
 
 
-def make_loss(loss: LossLike, Y: Any, **options: object) -> Loss:
+def make_loss(loss: LossLike, Y: Any, *, missing: Any = None, **options: object) -> Loss:
     """Make a loss for the training rows' labels.
 
     Parameters
@@ -58,6 +58,8 @@ def make_loss(loss: LossLike, Y: Any, **options: object) -> Loss:
         function of the labels that returns a loss, or a loss, which is returned as it is.
     Y
         (n, q) labels of the training rows: an array, a sparse matrix or a tensor of zeros and ones.
+    missing
+        (n, q) which of them nobody knows; see `Loss.for_labels`.
     **options
         See the class; they win over those of a table.
 
@@ -72,9 +74,9 @@ def make_loss(loss: LossLike, Y: Any, **options: object) -> Loss:
     """
     if isinstance(loss, str | Mapping):
         name, given = loss_table(loss)
-        return make_loss(LOSSES[name], Y, **{**given, **options})
+        return make_loss(LOSSES[name], Y, missing=missing, **{**given, **options})
     if isinstance(loss, type) and issubclass(loss, Loss):
-        return _fitting(loss.for_labels(Y, **options), Y)
+        return _fitting(loss.for_labels(Y, missing=missing, **options), Y)
     if options:
         raise ModelError(
             f"the options {', '.join(options)} are for a loss by name, not a ready one"
@@ -86,6 +88,8 @@ def make_loss(loss: LossLike, Y: Any, **options: object) -> Loss:
             "a loss is a name, a table, a tailbatch.losses.Loss or a function of the labels that returns "
             f"one, got {made!r:.80}"
         )
+    if missing is not None:
+        made.masks_missing = True
     return _fitting(made, Y)
 
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.metrics import calibration, decisions, ranking
-from tailbatch.metrics.scored import BoolArray, FloatArray, Scored
+from tailbatch.metrics.missing import Averages, Known
+from tailbatch.metrics.scored import BoolArray, FloatArray, Scored, dense_labels
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Metric:
         What happens with labels without positives, rows without labels, and equal scores.
     minority
         Whether it is about the minority labels only.
+    averages
+        What it is a mean over: ``"labels"``, ``"rows"``, or all (row, label) ``"cells"`` together.
 
     Examples
     --------
@@ -49,6 +52,7 @@ class Metric:
     empty_rows: str = "count like others"
     ties: str = "no influence"
     minority: bool = False
+    averages: Averages = "labels"
 
 
 _HALF = "a tied pair counts one half"
@@ -62,7 +66,7 @@ _by_predictions = partial(Metric, needs="predictions", higher_is_better=True)
 
 METRICS: dict[str, Metric] = {
     "macro_f": _by_predictions("Macro-F", decisions.macro_f, empty_labels=_ZERO_F),
-    "micro_f": _by_predictions("Micro-F", decisions.micro_f),
+    "micro_f": _by_predictions("Micro-F", decisions.micro_f, averages="cells"),
     "macro_auc": _by_scores(
         "Macro-AUC",
         ranking.macro_auc,
@@ -72,25 +76,35 @@ METRICS: dict[str, Metric] = {
     "ranking_loss": _by_scores(
         "Ranking loss",
         ranking.ranking_loss,
+        averages="rows",
         higher_is_better=False,
         empty_rows="loss 0, averaged in, as for rows with every label",
         ties="a tied pair is an error",
     ),
-    "hamming_loss": _by_predictions("Hamming loss", decisions.hamming_loss, higher_is_better=False),
+    "hamming_loss": _by_predictions(
+        "Hamming loss", decisions.hamming_loss, higher_is_better=False, averages="cells"
+    ),
     "one_error": _by_scores(
         "One error",
         ranking.one_error,
+        averages="rows",
         higher_is_better=False,
         empty_rows="always an error",
         ties=_EXPECTED,
     ),
-    "subset_accuracy": _by_predictions("Subset accuracy", decisions.subset_accuracy),
+    "subset_accuracy": _by_predictions(
+        "Subset accuracy", decisions.subset_accuracy, averages="rows"
+    ),
     "example_f": _by_predictions(
-        "Example-F", decisions.example_f, empty_rows="F is 0 even if nothing is predicted"
+        "Example-F",
+        decisions.example_f,
+        averages="rows",
+        empty_rows="F is 0 even if nothing is predicted",
     ),
     "coverage": _by_scores(
         "Coverage",
         ranking.coverage,
+        averages="rows",
         higher_is_better=False,
         range=(0, None),
         empty_rows="depth 0, averaged in",
@@ -105,12 +119,14 @@ METRICS: dict[str, Metric] = {
     "micro_average_precision": _by_scores(
         "Micro average precision",
         ranking.micro_average_precision,
+        averages="cells",
         empty_labels="count like others; nan if no label has a positive",
         ties=_TOGETHER,
     ),
     "label_ranking_average_precision": _by_scores(
         "Label ranking average precision",
         ranking.label_ranking_average_precision,
+        averages="rows",
         empty_rows="precision 1",
         ties=_TOGETHER,
     ),
@@ -118,6 +134,7 @@ METRICS: dict[str, Metric] = {
         f"precision_at_{k}": _by_scores(
             f"Precision at {k}",
             partial(ranking.precision_at_k, k=k),
+            averages="rows",
             empty_rows="precision 0",
             ties=_EXPECTED,
         )
@@ -127,6 +144,7 @@ METRICS: dict[str, Metric] = {
         f"ndcg_at_{k}": _by_scores(
             f"nDCG at {k}",
             partial(ranking.ndcg_at_k, k=k),
+            averages="rows",
             empty_rows="gain 0",
             ties=_EXPECTED,
         )
@@ -145,6 +163,7 @@ METRICS: dict[str, Metric] = {
     "expected_calibration_error": _by_scores(
         "Expected calibration error",
         calibration.expected_calibration_error,
+        averages="cells",
         higher_is_better=False,
         ties="equal scores share a bin",
     ),
@@ -157,6 +176,7 @@ METRICS: dict[str, Metric] = {
     "one_error_legacy": _by_scores(
         "One error (legacy)",
         ranking.one_error_legacy,
+        averages="rows",
         higher_is_better=False,
         empty_rows="always an error",
         ties="the first of equal labels is on top",
@@ -172,6 +192,7 @@ def evaluate(
     minority: BoolArray | None = None,
     thresholds: npt.ArrayLike = 0.5,
     only: Collection[str] | None = None,
+    missing: LabelMatrix | None = None,
 ) -> dict[str, float]:
     """Return every metric by name, in the order of `METRICS`, sorting each way only once.
 
@@ -188,21 +209,37 @@ def evaluate(
         One for all labels, or one per label; a label is predicted when it scores above it.
     only
         Names of the metrics that are wanted; None: all of them.
+    missing
+        (n, q) labels that nobody knows: no metric counts them. A metric over labels looks at the rows
+        that know the label, one over rows at the labels that the row knows.
 
     Examples
     --------
     >>> import numpy as np
     >>> Y = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
-    >>> found = evaluate(Y, np.array([[0.9, 0.2], [0.3, 0.8], [0.7, 0.4]]))
-    >>> found["macro_auc"], round(found["macro_f"], 3), round(found["hamming_loss"], 3)
+    >>> metrics = evaluate(Y, np.array([[0.9, 0.2], [0.3, 0.8], [0.7, 0.4]]))
+    >>> metrics["macro_auc"], round(metrics["macro_f"], 3), round(metrics["hamming_loss"], 3)
     (1.0, 0.833, 0.167)
     """
     case = Scored(Y, scores)
-    given = {"scores": case, "predictions": decisions.decide(case.values, thresholds)}
-    return {
-        name: metric.function(
-            case.labels, given[metric.needs], *([minority] if metric.minority else [])
-        )
+    predictions = decisions.decide(case.values, thresholds)
+    chosen = {
+        name: metric
         for name, metric in METRICS.items()
         if (minority is not None or not metric.minority) and (only is None or name in only)
+    }
+    if missing is None:
+        given = {"scores": case, "predictions": predictions}
+        return {
+            name: metric.function(
+                case.labels, given[metric.needs], *([minority] if metric.minority else [])
+            )
+            for name, metric in chosen.items()
+        }
+    known = Known(case.labels, case.values, predictions, ~dense_labels(missing))
+    return {
+        name: known.measure(
+            metric.function, metric.needs, metric.averages, minority if metric.minority else None
+        )
+        for name, metric in chosen.items()
     }

@@ -129,13 +129,16 @@ def make_model(
             settings = {**_preset(kind, preset), **hyperparameters}
             _check_names(kind, settings)
             chosen = {} if loss is None else {"loss": loss}
-            return kind.for_dataset(train, **chosen, **settings)
+            built = kind.for_dataset(train, **chosen, **settings)
+            if train.missing is not None:
+                built.mask_missing_labels()
+            return built
         if preset is not None:
             raise ModelError(f"preset {preset!r} is for named models; a factory has none")
         module = kind(train.n_features, train.n_labels, **hyperparameters)
         if loss is None and isinstance(module, MultiLabelModel):
-            return module
-        return wrap(module, loss=loss, Y=train.Y)
+            return wrap(module, missing=train.missing)
+        return wrap(module, loss=loss, Y=train.Y, missing=train.missing)
 
 
 def check_hyperparameters(

@@ -85,8 +85,8 @@ class Step:
     objective
         Scalar with graph.
     logits
-        (b, q), detached: the predictions made from the features, whose sigmoid is
-        ``predict_proba``. The selection loss is computed from them.
+        (b, q), detached: the predictions made from the features, before `MultiLabelModel.calibrated`.
+        The selection loss is computed from them.
     sample_objective
         (b,), detached: each sample's share of the model's own loss.
     terms
@@ -151,6 +151,8 @@ class MultiLabelModel(nn.Module, ABC):
     """The loss over logits and labels in the objective; None where the model has no such term."""
     takes_sparse: bool = False
     """Whether x may also be a sparse CSR tensor, as sparse data then gives it in training."""
+    takes_missing_labels: ClassVar[bool] = False
+    """Whether y may hold NaN in `step`: true where nothing but the loss reads y."""
 
     def __init__(
         self, n_features: int | None, n_labels: int | None, **hyperparameters: object
@@ -168,7 +170,7 @@ class MultiLabelModel(nn.Module, ABC):
         """Build a model for training rows; only these rows are ever looked at."""
         model = cls(train.n_features, train.n_labels, **hyperparameters)
         if loss is not None:
-            model.use_loss(make_loss(loss, train.Y))
+            model.use_loss(make_loss(loss, train.Y, missing=train.missing))
         return model
 
     def use_loss(self, loss: Loss) -> None:
@@ -178,6 +180,16 @@ class MultiLabelModel(nn.Module, ABC):
                 f"{self.name} takes no loss, {loss.name!r} or other: {self.without_loss}"
             )
         self.loss = loss
+
+    def mask_missing_labels(self) -> None:
+        """Give labels that are NaN no loss, or say why this model cannot."""
+        if self.loss is None or not self.takes_missing_labels:
+            raise ModelError(
+                f"{self.name} cannot be trained with missing labels: its objective reads all labels of a "
+                "row, not one at a time. Choose mlp, clif, dela or a module of your own, or leave out "
+                "rows with missing labels"
+            )
+        self.loss.masks_missing = True
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -190,22 +202,36 @@ class MultiLabelModel(nn.Module, ABC):
         Parameters
         ----------
         x, y
-            (b, d) floats; (b, q) zeros and ones as floats.
+            (b, d) floats; (b, q) zeros and ones as floats, and NaN for labels that are missing where the
+            model `takes_missing_labels` and its loss masks them.
         weights
             (b,) importance weights of corrected selection, which sum to about 1: the samples' shares
             of the objective are summed with them instead of averaged (`over_samples`). None averages.
         """
 
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return the logits (b, q) of the labels' probabilities, without the loss's weights.
+
+        A loss that weights positives by w moves logits up by log w; this moves them back. The order of
+        the rows within a label stays the same.
+        """
+        return logits if self.loss is None else self.loss.calibrated(logits)
+
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
-        """Return label probabilities (n, q): eval mode, no gradient, rows in bounded chunks."""
+        """Return label probabilities (n, q): eval mode, no gradient, rows in bounded chunks.
+
+        They are the sigmoid of the `calibrated` logits, so weighting rare labels in the loss does not
+        make them look more frequent than they are.
+        """
         if x.ndim != 2 or self.n_features not in (None, x.shape[1]):
             raise ModelError(
                 f"x must have shape (n, {self.n_features or 'd'}) as in training, "
                 f"got {tuple(x.shape)}"
             )
         with _evaluating(self):
-            return torch.cat([self(part).sigmoid() for part in _row_chunks(x)])
+            chunks = [self.calibrated(self(part)).sigmoid() for part in _row_chunks(x)]
+            return torch.cat(chunks)
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
         """Return the optimizer's parameter groups; a model may set rates or exclude decay."""

@@ -59,6 +59,7 @@ class CLIF(MultiLabelModel):
     """
 
     name = "clif"
+    takes_missing_labels = True
     presets: ClassVar[Presets] = {
         "reference": {
             "embedding": None,

@@ -55,6 +55,7 @@ class DELA(MultiLabelModel):
     """
 
     name = "dela"
+    takes_missing_labels = True
     loss: Loss
     presets: ClassVar[Presets] = {
         "reference": {"off_noise": None, "decoder_dropout": 0.2, "lr_ratio": 1.0}

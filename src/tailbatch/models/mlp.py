@@ -26,7 +26,7 @@ class MLP(MultiLabelModel):
     dropout
         After each hidden layer.
     reduction
-        ``"sum"`` of the loss over the labels, or their ``"mean"``, with which L2 weighs q times as much
+        ``"sum"`` of the loss over the labels; or their ``"mean"``, which makes L2 q times as strong
         against each label.
     prior_bias
         Whether the output biases start at the labels' frequencies in the training rows
@@ -40,6 +40,7 @@ class MLP(MultiLabelModel):
     """
 
     name = "mlp"
+    takes_missing_labels = True
     takes_sparse = True
     loss: Loss
 
@@ -75,7 +76,8 @@ class MLP(MultiLabelModel):
         """Build a model whose output biases start at the labels' frequencies, unless told not to."""
         model = super().for_dataset(train, **hyperparameters)
         if model.prior_bias:
-            set_prior_bias(model.classifier, train.Y, model.loss.positive_weights)
+            weights = model.loss.positive_weights
+            set_prior_bias(model.classifier, train.Y, weights, missing=train.missing)
         return model
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,13 +10,16 @@ from torch import Tensor, nn
 from tailbatch.data.labels import checked_labels
 from tailbatch.errors import ModelError
 from tailbatch.imbalance import label_counts
+from tailbatch.losses.base import missing_array
 
 
-def set_prior_bias(layer: nn.Module, Y: Any, weights: ArrayLike | None = None) -> None:
+def set_prior_bias(
+    layer: nn.Module, Y: Any, weights: ArrayLike | None = None, *, missing: Any = None
+) -> None:
     """Set the biases of an output layer to log(w_j pi_j / (1 - pi_j)).
 
-    There the scores of a weighted loss are best before any feature is looked at. A label without
-    positives, or without negatives, is counted as having half a one, so that its bias is finite.
+    Before any feature is looked at, no other biases have a lower loss. A label without positives, or
+    without negatives, is counted as having half of one, so that its bias is finite.
 
     Parameters
     ----------
@@ -27,6 +30,8 @@ def set_prior_bias(layer: nn.Module, Y: Any, weights: ArrayLike | None = None) -
     weights
         (q,) w_j, what the positives of each label weigh in the loss (``loss.positive_weights``); all 1
         where None.
+    missing
+        (n, q) labels that nobody knows; they do not count as rows of their label.
 
     Examples
     --------
@@ -50,8 +55,12 @@ def set_prior_bias(layer: nn.Module, Y: Any, weights: ArrayLike | None = None) -
             f"weights must have one finite number above 0 for each of {n_labels} labels, "
             f"got {weights!r:.60}"
         )
-    positives = np.clip(label_counts(labels), 0.5, n_samples - 0.5)
-    prior = np.log(factors * positives / (n_samples - positives))
+    known = np.full(n_labels, n_samples, dtype=np.float64)
+    if missing is not None:
+        known -= label_counts(missing_array(missing, labels))
+    known = np.maximum(known, 1)
+    positives = np.clip(label_counts(labels), 0.5, known - 0.5)
+    prior = np.log(factors * positives / (known - positives))
     with torch.no_grad():
         bias.copy_(torch.from_numpy(prior))
 

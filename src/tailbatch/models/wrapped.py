@@ -16,6 +16,7 @@ class WrappedModel(MultiLabelModel):
     """Any module from features to logits, trained with a loss; see `wrap`."""
 
     name = "wrapped"
+    takes_missing_labels = True
     loss: Loss
 
     def __init__(self, module: nn.Module, loss: Loss, reduction: str = "sum") -> None:
@@ -50,6 +51,7 @@ def wrap(
     *,
     loss: LossLike | None = None,
     Y: Any = None,
+    missing: Any = None,
     reduction: str = "sum",
     prior_bias: bool | None = None,
     output_layer: str | nn.Module | None = None,
@@ -67,9 +69,12 @@ def wrap(
         `Y`.
     Y
         (n, q) labels of the training rows, for the loss and the prior bias.
+    missing
+        (n, q) which of them nobody knows. The model then also takes batches of labels with NaN, which
+        cost nothing.
     reduction
-        ``"sum"`` over the labels, or their ``"mean"``, with which L2 weighs q times as much against
-        each label.
+        ``"sum"`` over the labels; or their ``"mean"``, which makes L2 q times as strong against each
+        label.
     prior_bias
         Whether the output layer's biases start at the labels' frequencies in `Y` (`set_prior_bias`);
         None: where there is `Y` and such a layer.
@@ -86,18 +91,22 @@ def wrap(
     >>> model.predict_proba(torch.zeros(5, 2)).shape
     torch.Size([5, 3])
     """
-    made = _made_loss(loss, Y)
+    made = _made_loss(loss, Y, missing)
     if isinstance(module, MultiLabelModel):
         if made is not None:
             module.use_loss(made)
+        if missing is not None:
+            module.mask_missing_labels()
         return module
     model = WrappedModel(module, made or BCE(None), reduction)
+    if missing is not None:
+        model.mask_missing_labels()
     if prior_bias and Y is None:
         raise ModelError("prior_bias needs the labels of the training rows: give Y")
     if Y is not None and prior_bias is not False:
         layer = _found_layer(module, output_layer, Y.shape[1])
         if layer is not None:
-            set_prior_bias(layer, Y, model.loss.positive_weights)
+            set_prior_bias(layer, Y, model.loss.positive_weights, missing=missing)
         elif prior_bias:
             raise ModelError(
                 f"prior_bias: {type(module).__name__} has no linear layer with a bias for each of "
@@ -107,11 +116,11 @@ def wrap(
     return model
 
 
-def _made_loss(loss: LossLike | None, Y: Any) -> Loss | None:
+def _made_loss(loss: LossLike | None, Y: Any, missing: Any) -> Loss | None:
     if loss is None:
         return None if Y is None else BCE(Y.shape[1])
     if Y is not None:
-        return make_loss(loss, Y)
+        return make_loss(loss, Y, missing=missing)
     if not isinstance(loss, Loss):
         raise ModelError(
             f"the loss {loss!r:.60} is made from the labels of the training rows: give Y, or a ready "

@@ -1,5 +1,6 @@
 """What a run is, what it left, and where it is kept: one immutable JSON file a run."""
 
+from tailbatch.results.recipe import RECIPE, Recipe, default_lr
 from tailbatch.results.record import (
     DatasetFacts,
     RunFailure,
@@ -13,7 +14,6 @@ from tailbatch.results.spec import (
     Pressure,
     RunSpec,
     TrainingPlan,
-    default_lr,
     parse_pressure,
     pressure_text,
 )
@@ -21,8 +21,10 @@ from tailbatch.results.store import ResultStore
 
 __all__ = [
     "NO_BATCHES",
+    "RECIPE",
     "DatasetFacts",
     "Pressure",
+    "Recipe",
     "RecordSource",
     "ResultStore",
     "RunFailure",

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from types import UnionType
@@ -18,7 +18,6 @@ __all__ = [
     "Pressure",
     "RunSpec",
     "TrainingPlan",
-    "default_lr",
     "known_fields",
     "parse_pressure",
     "pressure_text",
@@ -297,20 +296,6 @@ def parse_pressure(text: str | float) -> Pressure:
             f"imbalance, got {text!r}"
         )
     return values[0] if len(values) == 1 else (values[0], values[1])
-
-
-def default_lr(models: Iterable[object]) -> float:
-    """Return the learning rate at which `models` train where none is named.
-
-    1e-3 for all: after 100 epochs at the paper's 1e-4 most models are still learning, and whatever shows
-    them the rare labels sooner looks good (see docs/reproduction.md).
-
-    Examples
-    --------
-    >>> default_lr(["mlp", "dela"]), default_lr(["mlp", "mpvae"])
-    (0.001, 0.001)
-    """
-    return 1e-3
 
 
 def pressure_text(pressure: Pressure) -> str:

@@ -1,4 +1,4 @@
-"""How a model under way is measured: on the validation rows, and over all training rows."""
+"""How a model is measured during training: on the validation rows, and over all training rows."""
 
 from collections.abc import Collection
 
@@ -11,10 +11,9 @@ from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import evaluate
 from tailbatch.models import MultiLabelModel, Step
 from tailbatch.results import TrainingPlan
-from tailbatch.training.rows import LabeledRows, Rows
+from tailbatch.training.rows import LabeledRows, Rows, score_rows
 
 _SMALL = 20_000  # rows up to which the loss over all training rows is measured every epoch
-_CHUNK = 1024  # rows scored at a time
 
 
 class Evaluation:
@@ -45,7 +44,7 @@ class Evaluation:
         sparse: bool,
     ) -> None:
         self._model, self._plan, self._metrics = model, plan, metrics
-        self._train, self._labels = train, parts.validation.Y
+        self._train, self._validation = train, parts.validation
         self._features = Rows(parts.validation.X, train.x.device, sparse_batches=sparse)
         self._minority = minority_labels(parts.train.Y)
         self.sample_losses: dict[int, np.ndarray] = {}
@@ -55,9 +54,12 @@ class Evaluation:
         """Return the metrics of the validation rows by name; none without such rows."""
         if len(self._features) == 0:
             return {}
-        scores = [self._model.predict_proba(x).cpu().numpy() for x in self._features.chunks(_CHUNK)]
         return evaluate(
-            self._labels, np.concatenate(scores), minority=self._minority, only=self._metrics
+            self._validation.Y,
+            score_rows(self._model.predict_proba, self._features),
+            minority=self._minority,
+            only=self._metrics,
+            missing=self._validation.missing,
         )
 
     def training_loss(self, number: int) -> tuple[float | None, float | None]:
@@ -73,16 +75,23 @@ class Evaluation:
         for x, y in self._train.chunks(self._plan.batch_size):
             output = self._model.step(x, y)
             objective += output.objective.item() * len(x)
-            losses.append(selection_losses(output, y, "bce").mean(1).cpu().numpy())
-            own.append(selection_losses(output, y, "model").cpu().numpy())
-        bce = np.concatenate(losses)
+            bce = selection_losses(output, y, "bce", masked=self._train.has_missing)
+            losses.append(bce.mean(1).cpu().numpy())
+            own.append(output.sample_objective.cpu().numpy())
+        every_bce = np.concatenate(losses)
         if keep:
-            self.sample_losses[number], self.sample_objectives[number] = bce, np.concatenate(own)
-        return objective / len(self._train), float(bce.mean(dtype=np.float64))
+            self.sample_losses[number] = every_bce
+            self.sample_objectives[number] = np.concatenate(own)
+        return objective / len(self._train), float(every_bce.mean(dtype=np.float64))
 
 
-def selection_losses(output: Step, y: Tensor, kind: str) -> Tensor:
-    """Return what the selector hears: BCE per label (b, q), or the model's own loss (b,); no gradient."""
+def selection_losses(output: Step, y: Tensor, kind: str, *, masked: bool = False) -> Tensor:
+    """Return what the selector is told of a batch, without gradient.
+
+    BCE per label (b, q), with 0 for missing labels (NaN) where they are masked; or the model's own
+    loss per sample, (b,).
+    """
     if kind == "model":
         return output.sample_objective
-    return binary_cross_entropy_with_logits(output.logits, y, reduction="none")
+    losses = binary_cross_entropy_with_logits(output.logits, y, reduction="none")
+    return losses.masked_fill(y.isnan(), 0) if masked else losses

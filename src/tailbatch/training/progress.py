@@ -1,4 +1,4 @@
-"""A training under way: its records and best weights, how it is measured, saved and continued."""
+"""A training in progress: its records and best weights, how it is measured, saved and resumed."""
 
 import hashlib
 import math
@@ -42,7 +42,7 @@ class Clock:
         self._since: float | None = None
 
     def start(self) -> None:
-        """Go on."""
+        """Start or continue."""
         self._since = time.perf_counter()
 
     def stop(self) -> None:
@@ -66,8 +66,10 @@ class Progress:
         device: torch.device,
         checkpoint: Path | None,
         metrics: Collection[str] | None = None,
+        sample_weight: np.ndarray | None = None,
     ) -> None:
         self.plan, self.model, self.selector = plan, model, selector
+        self.sample_weight = sample_weight
         self.seed, self.device, self.checkpoint = seed, device, checkpoint
         self.parts = parts
         sparse = prefers_sparse(model, parts.train.X, device)
@@ -108,9 +110,10 @@ class Progress:
         return self.step - (self.epochs[-1].steps if self.epochs else 0)
 
     def selection_losses(self, output: Step, y: Tensor) -> Tensor:
-        """Return what the selector hears of a batch; zeros where it does not listen."""
+        """Return what the selector is told of a batch; zeros where it does not use losses."""
         if self.selector.needs_losses or self.selector.corrected:
-            return selection_losses(output, y, self.plan.selection_loss)
+            masked = self.train.has_missing
+            return selection_losses(output, y, self.plan.selection_loss, masked=masked)
         return torch.zeros(len(y))
 
     def finite_objective(self, output: Step, losses: Tensor, index: np.ndarray) -> float:
@@ -288,12 +291,16 @@ class Progress:
 
     def _settings(self) -> dict[str, Any]:
         """Return what two trainings must share for one to continue the other."""
+        weighted = {}
+        if self.sample_weight is not None:
+            weighted["sample_weight"] = hashlib.sha256(self.sample_weight.tobytes()).hexdigest()
         return {
             "seed": self.seed,
             "model": self.model.name,
             **self.model.hyperparameters,
             **asdict(self.plan),
             "data": self.parts.train.digest,
+            **weighted,
         }
 
 

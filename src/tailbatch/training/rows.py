@@ -89,8 +89,7 @@ class Rows:
 
     def chunks(self, size: int) -> Iterator[Tensor]:
         """Yield all rows in order, `size` at a time."""
-        for start in range(0, len(self), size):
-            yield self.fetch(np.arange(start, min(start + size, len(self))))
+        return (self.fetch(index) for index in _in_order(len(self), size))
 
 
 def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
@@ -113,7 +112,7 @@ def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
 
 
 class LabeledRows:
-    """The features and labels of a dataset, held once and fetched by index.
+    """The features and labels of a dataset, held once and fetched by index; missing labels are NaN.
 
     Examples
     --------
@@ -132,17 +131,32 @@ class LabeledRows:
     ) -> None:
         self.x = Rows(dataset.X, device, sparse_batches=sparse_batches)
         self.y = Rows(dataset.Y, device)
+        self._missing = None if dataset.missing is None else Rows(dataset.missing, device)
 
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def has_missing(self) -> bool:
+        """Whether some labels are missing, and y therefore holds NaN."""
+        return self._missing is not None
+
     def fetch(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the rows `index` as x (b, d) and y (b, q)."""
-        return self.x.fetch(index), self.y.fetch(index)
+        y = self.y.fetch(index)
+        if self._missing is not None:
+            y = y.masked_fill(self._missing.fetch(index) > 0, torch.nan)
+        return self.x.fetch(index), y
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all rows in order, `size` at a time."""
-        return zip(self.x.chunks(size), self.y.chunks(size), strict=True)
+        return (self.fetch(index) for index in _in_order(len(self), size))
+
+
+def _in_order(n_rows: int, size: int) -> Iterator[np.ndarray]:
+    """Yield the numbers of all rows, `size` at a time."""
+    for start in range(0, n_rows, size):
+        yield np.arange(start, min(start + size, n_rows))
 
 
 def dense_rows(matrix: sparse.csr_array, index: np.ndarray) -> np.ndarray:

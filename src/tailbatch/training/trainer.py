@@ -7,7 +7,9 @@ from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailbatch.data import Parts
@@ -86,22 +88,47 @@ class Trainer:
         self.checkpoint_every = checkpoint_every
         self.metrics = None if metrics is None else (plan.best_by, *metrics)
 
-    def fit(self, model: MultiLabelModel, parts: Parts, selector: Selector) -> Training:
+    def fit(
+        self,
+        model: MultiLabelModel,
+        parts: Parts,
+        selector: Selector,
+        *,
+        sample_weight: NDArray[np.float64] | None = None,
+    ) -> Training:
         """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
 
         Without validation rows, or where no label can be scored on them, the last epoch counts as the
         best. In a process group each rank trains on its slice of every batch, all end with the same
-        weights, and rank 0 alone writes checkpoints and talks to callbacks; a rank that cannot go on
+        weights, and rank 0 alone writes checkpoints and talks to callbacks; a rank that cannot continue
         tells the others why.
+
+        Parameters
+        ----------
+        model, parts, selector
+            What to train, on which rows, drawn how.
+        sample_weight
+            (n,) what each training row's share of the objective is multiplied by, with a mean of 1; None
+            weights all rows the same. The selector is told unweighted losses.
         """
         with telling_ranks():
-            return self._fit(model, parts, selector)
+            return self._fit(model, parts, selector, sample_weight)
 
-    def _fit(self, model: MultiLabelModel, parts: Parts, selector: Selector) -> Training:
+    def _fit(
+        self,
+        model: MultiLabelModel,
+        parts: Parts,
+        selector: Selector,
+        sample_weight: NDArray[np.float64] | None,
+    ) -> Training:
+        if selector.corrected:
+            _refuse_step_without_weights(model, f"{selector.strategy} with correction")
+        if sample_weight is not None:
+            _refuse_step_without_weights(model, "sample_weight")
         model.to(self.device)
         shared = DistributedSelector(selector)
         callbacks = self.callbacks if this_rank() == 0 else ()
-        done = Progress(
+        progress = Progress(
             self.plan,
             model,
             parts,
@@ -110,48 +137,59 @@ class Trainer:
             device=self.device,
             checkpoint=self.checkpoint,
             metrics=self.metrics,
+            sample_weight=sample_weight,
         )
         if self.checkpoint is not None:
             sweep(self.checkpoint.parent)
             if self.checkpoint.exists():
-                done.restore(self.checkpoint)
+                progress.restore(self.checkpoint)
         stopping = stopping_on_signals() if self.checkpoint else nullcontext(StopRequest())
         # Averaging over ranks writes rows of the gradient that this rank's batch did not.
         gradients = reusing_gradients(model) if is_alone() else nullcontext()
         with stopping as stop, gradients:
-            while not done.finished:
+            while not progress.finished:
                 model.train()
-                done.clock.start()
-                for index in done.batches(shared):
-                    x, y = done.train.fetch(index)  # (b, d), (b, q)
-                    done.rate.before_step(done.step)
-                    with seeded(self.seed, "step", done.step, device=self.device):
-                        output = weighted_step(model, x, y, shared)
-                        losses = done.selection_losses(output, y)
-                        objective = done.finite_objective(output, losses, index)
-                        done.optimizer.zero_grad(set_to_none=True)
-                        if shared.n_ranks == 1:
-                            torch.autograd.backward([output.objective])
-                        else:
-                            objective = self._backward_on_ranks(model, output, shared.loss_scale())
-                        if self.plan.gradient_clip is not None:
-                            nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
-                        done.optimizer.step()
-                    shared.observe(losses)
-                    done.clock.stop()
-                    done.close_batch(objective)
+                progress.clock.start()
+                for index in progress.batches(shared):
+                    objective = self._train_on(index, progress, shared)
+                    progress.clock.stop()
+                    progress.close_batch(objective)
                     for callback in callbacks:
-                        callback.on_batch(done.step, len(selector), done.batch_objectives[-1])
+                        callback.on_batch(
+                            progress.step, len(selector), progress.batch_objectives[-1]
+                        )
                     if self.checkpoint and on_any_rank(stop.signal is not None, self.device):
-                        done.interrupt(self.checkpoint, (stop.signal or signal.SIGTERM).name)
-                    done.clock.start()
-                done.clock.stop()
-                epoch = done.close_epoch()
+                        progress.interrupt(self.checkpoint, (stop.signal or signal.SIGTERM).name)
+                    progress.clock.start()
+                progress.clock.stop()
+                epoch = progress.close_epoch()
                 for callback in callbacks:
                     callback.on_epoch(epoch)
                 if self.checkpoint and epoch.number % self.checkpoint_every == 0:
-                    done.save(self.checkpoint)
-        return done.result()
+                    progress.save(self.checkpoint)
+        return progress.result()
+
+    def _train_on(
+        self, index: NDArray[np.int64], progress: Progress, selector: DistributedSelector
+    ) -> float:
+        """Take one step on a batch, tell the selector its losses, and return its objective."""
+        model, rows = progress.model, progress.sample_weight
+        x, y = progress.train.fetch(index)  # (b, d), (b, q)
+        progress.rate.before_step(progress.step)
+        with seeded(self.seed, "step", progress.step, device=self.device):
+            output = weighted_step(model, x, y, selector, None if rows is None else rows[index])
+            losses = progress.selection_losses(output, y)
+            objective = progress.finite_objective(output, losses, index)
+            progress.optimizer.zero_grad(set_to_none=True)
+            if selector.n_ranks == 1:
+                torch.autograd.backward([output.objective])
+            else:
+                objective = self._backward_on_ranks(model, output, selector.loss_scale())
+            if self.plan.gradient_clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
+            progress.optimizer.step()
+        selector.observe(losses)
+        return objective
 
     def _backward_on_ranks(self, model: MultiLabelModel, output: Step, scale: float) -> float:
         """Leave the gradients of the global batch on every rank, and return its objective."""
@@ -164,19 +202,28 @@ class Trainer:
 
 
 def weighted_step(
-    model: MultiLabelModel, x: Tensor, y: Tensor, selector: DistributedSelector
+    model: MultiLabelModel,
+    x: Tensor,
+    y: Tensor,
+    selector: DistributedSelector,
+    sample_weight: NDArray[np.float64] | None = None,
 ) -> Step:
-    """Return a model's step, with the importance weights of the latest batch where it has some."""
+    """Return a model's step, with the latest batch's importance weights and its rows' own, if any."""
     weights = selector.unequal_weights() if selector.corrected else None
+    if sample_weight is not None:
+        weights = sample_weight * (1 / len(sample_weight) if weights is None else weights)
     if weights is None:
         return model.step(x, y)
+    return model.step(x, y, torch.from_numpy(weights).to(y))
+
+
+def _refuse_step_without_weights(model: MultiLabelModel, needed_by: str) -> None:
     if len(inspect.signature(model.step).parameters) < 3:
         raise TrainingError(
-            f"{type(model).__name__}.step takes no weights, which {selector.selector.strategy} with "
-            "correction needs: write step(x, y, weights=None) and return "
-            "over_samples(samples, weights) in place of samples.mean(), or select without correction"
+            f"{type(model).__name__}.step takes no weights, which {needed_by} needs: write "
+            "step(x, y, weights=None) and return over_samples(samples, weights) in place of "
+            "samples.mean(), or train without it"
         )
-    return model.step(x, y, torch.from_numpy(weights).to(y))
 
 
 def choose_device(name: str) -> torch.device:
