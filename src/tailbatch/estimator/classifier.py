@@ -1,19 +1,14 @@
-"""The estimator: scikit-learn's grammar over the training loop."""
+"""The estimator: scikit-learn's API over the training loop."""
 
-import copy
-import logging
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tailbatch.data import (
@@ -23,51 +18,34 @@ from tailbatch.data import (
     fit_scaling,
     stratified_split,
 )
-from tailbatch.errors import DataError, ModelError, TrainingError
+from tailbatch.errors import DataError, ModelError
+from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
+from tailbatch.estimator.fitting import TrainingRows, best_training, plan_of
+from tailbatch.estimator.history import History
 from tailbatch.estimator.inputs import (
-    refuse_missing_labels,
+    Labels,
+    checked_sample_weight,
+    names_in_rows,
+    read_labels,
     refuse_not_finite,
     seed_of,
     two_classes,
 )
 from tailbatch.estimator.saving import restore, state_of
+from tailbatch.estimator.settings import NestedSettings
 from tailbatch.imbalance import minority_labels
-from tailbatch.losses import Loss, LossLike
-from tailbatch.losses.make import loss_table
-from tailbatch.metrics import METRICS, tune_thresholds
-from tailbatch.models import ModuleFactory, MultiLabelModel, make_model
-from tailbatch.results import TrainingPlan, default_lr
-from tailbatch.selection import DEFAULT_STRATEGY, StrategyLike, make_selector
-from tailbatch.training import (
-    Callback,
-    Epoch,
-    Rows,
-    Trainer,
-    Training,
-    check_scheduler,
-    prefers_sparse,
-    score_rows,
-)
+from tailbatch.losses import LossLike
+from tailbatch.metrics import tune_thresholds
+from tailbatch.models import ModuleFactory
+from tailbatch.results import RECIPE
+from tailbatch.selection import DEFAULT_STRATEGY, StrategyLike
+from tailbatch.training import Callback, Rows, prefers_sparse, score_rows
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
-PRESSURES = (2.0, 8.0, 16.0, 64.0)
-"""What ``selection_pressure="auto"`` tries, as in the paper."""
-
-_NESTED = ("model__", "loss__", "strategy__", "plan__")
 _FILE = "classifier.safetensors"
 
-_log = logging.getLogger(__name__)
 
-
-class _Attempt(NamedTuple):
-    """A training and what it was trained with."""
-
-    pressure: float | None
-    model: MultiLabelModel
-    training: Training
-
-
-class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # no stubs
+class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc] # no stubs
     """A deep multi-label classifier whose mini-batches are chosen, not shuffled.
 
     Parameters
@@ -91,17 +69,27 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"class_balanced"``, ``"distribution_balanced"``, ``"two_way"``, ``"equalized"``, a table with a
         name and options, or a loss of your own (`tailbatch.losses`). None is the model's own, for most
         ``"bce"``; C2AE and MPVAE take no other.
+    class_weight
+        What missing a positive costs, where a false alarm costs 1: ``"balanced"`` for negatives over
+        positives of the training rows, a table from names of labels to weights, or a weight per label;
+        for a (n,) Y a table from class to weight. Positives weigh as much in the loss (``bce`` only), and
+        `predict` counts the costs: a label is predicted from a lower probability on. Probabilities stay
+        probabilities.
     epochs, batch_size, weight_decay, warm_up_epochs
         See `tailbatch.results.TrainingPlan`.
     lr
-        Adam's learning rate. None is 1e-3, at which models had a better validation Macro-AUC than at
-        the paper's 1e-4 in nearly all runs (docs/reproduction.md).
+        The learning rate. None is the default's (`tailbatch.results.RECIPE`).
     validation_fraction
         Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
     thresholds
         The probability above which a label is predicted; or ``"tuned"``: for each label one with a
         good F on the validation rows, the nearer to a common one the fewer positives it has there
-        (`tailbatch.metrics.tune_thresholds`).
+        (`tailbatch.metrics.tune_thresholds`). Few rows of a rare label reach 0.5, so for F or recall on
+        rare labels choose ``"tuned"``.
+    missing_labels
+        ``"error"`` refuses NaN in Y, naming row and column; ``"mask"`` learns from the labels that are
+        there: a missing one costs nothing, no metric counts it, and no threshold is tuned on it. C2AE,
+        MPVAE and PACA need every label.
     scale
         How features are scaled, by the training rows: ``"minmax"`` (or True) maps each to [0, 1],
         ``"maxabs"`` divides by the largest absolute value, ``"standard"`` by the deviation from the
@@ -114,20 +102,23 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state
         An integer for the same result every time; a ``RandomState`` gives one up; None is fresh.
         Global random states are never read or changed.
+    warm_start
+        Whether another `fit` starts from the weights and the scaling of the one before. Features and
+        labels must be the same.
     verbose
-        1 logs every epoch (to stderr where no logging is set up).
+        1 prints a line per epoch.
     callbacks
         Listeners to the training, see `tailbatch.training.Callback`.
     checkpoint_folder
-        Where to save a training under way, and to continue from when `fit` is called again with the
+        Where to save a training in progress, and to resume from when `fit` is called again with the
         same data and settings.
     **model__options
         Nested settings: ``model__latent=64`` for the model's hyperparameters, ``loss__power=1.0`` for
         options of the loss,
         ``strategy__power=1.0`` for options of `tailbatch.selection.make_selector`,
         ``plan__early_stopping=10`` for further fields of the training plan. Each epoch records only
-        the plan's ``best_by``, and the loss over all training rows only with
-        ``plan__training_loss_every=1``.
+        the plan's ``best_by``, for instance ``plan__best_by="macro_average_precision"``, and the loss
+        over all training rows only with ``plan__training_loss_every=1``.
 
     Attributes
     ----------
@@ -142,7 +133,8 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     selection_pressure_
         The pressure in use, None for the strategy's own.
     history_, best_epoch_
-        A `tailbatch.training.Epoch` for each epoch, and the number of the one whose weights are kept.
+        A `History` of one `tailbatch.training.Epoch` per epoch, with a plot, and the number of the epoch
+        whose weights are kept.
     model_
         The trained module.
 
@@ -152,6 +144,9 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     also for q = 1. A Y of shape (n,) is scikit-learn's binary problem, with any two classes:
     `predict` and `decision_function` give (n,), `predict_proba` (n, 2). `score` is scikit-learn's
     accuracy, for many labels the share of rows with every label right.
+
+    A loss that weights positives by w learns logits that are log w too high. `decision_function` and
+    `predict_proba` take that off again, so probabilities are as frequent as they say.
 
     Examples
     --------
@@ -170,18 +165,21 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model: str | ModuleFactory = "mlp",
         strategy: StrategyLike = DEFAULT_STRATEGY,
         selection_pressure: float | str | None = None,
-        loss: LossLike | None = None,
-        epochs: int = 100,
-        batch_size: int = 128,
+        loss: LossLike | None = RECIPE.loss,
+        class_weight: Any = None,
+        epochs: int | None = RECIPE.epochs,
+        batch_size: int = RECIPE.plan.batch_size,
         lr: float | None = None,
-        weight_decay: float = 1e-4,
-        warm_up_epochs: int = 3,
-        validation_fraction: float = 0.1,
-        thresholds: float | str = 0.5,
-        scale: bool | str = True,
+        weight_decay: float = RECIPE.plan.weight_decay,
+        warm_up_epochs: int = RECIPE.plan.warm_up_epochs,
+        validation_fraction: float = RECIPE.validation_fraction,
+        thresholds: float | str = RECIPE.thresholds,
+        missing_labels: str = "error",
+        scale: bool | str = RECIPE.scale,
         label_names: Sequence[str] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
         verbose: int = 0,
         callbacks: Sequence[Callback] = (),
         checkpoint_folder: str | Path | None = None,
@@ -191,6 +189,7 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.strategy = strategy
         self.selection_pressure = selection_pressure
         self.loss = loss
+        self.class_weight = class_weight
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -198,39 +197,16 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.warm_up_epochs = warm_up_epochs
         self.validation_fraction = validation_fraction
         self.thresholds = thresholds
+        self.missing_labels = missing_labels
         self.scale = scale
         self.label_names = label_names
         self.device = device
         self.random_state = random_state
+        self.warm_start = warm_start
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint_folder = checkpoint_folder
         self._set_nested(model__options)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the settings by name, nested ones such as ``model__latent`` included."""
-        params: dict[str, Any] = super().get_params(deep=deep)
-        return params | {key: vars(self)[key] for key in vars(self) if key.startswith(_NESTED)}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change settings by name, nested ones such as ``model__latent`` included."""
-        nested = {key: value for key, value in params.items() if key.startswith(_NESTED)}
-        super().set_params(**{key: params[key] for key in params.keys() - nested.keys()})
-        self._set_nested(nested)
-        return self
-
-    def _set_nested(self, settings: Mapping[str, Any]) -> None:
-        for key, value in settings.items():
-            if not key.startswith(_NESTED):
-                raise TypeError(
-                    f"TailbatchClassifier has no setting {key!r}; nested ones begin with "
-                    + ", ".join(_NESTED)
-                )
-            setattr(self, key, value)
-
-    def _nested(self, prefix: str) -> dict[str, Any]:
-        settings = self.get_params(deep=False)
-        return {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -240,7 +216,14 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         return tags
 
-    def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        Y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        validation_data: tuple[Any, Any] | None = None,
+    ) -> Self:
         """Split off validation rows, train, and keep the best epoch's weights.
 
         Parameters
@@ -249,26 +232,41 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             (n, d) numbers: an array, a SciPy sparse matrix or a data frame.
         Y
             (n, q) zeros and ones or booleans: an array, a sparse matrix or a data frame, whose
-            columns name the labels; or (n,) with two classes.
+            columns name the labels; a list or set of names for each row, such as
+            ``[["bug", "billing"], []]``; or (n,) with two classes.
+        sample_weight
+            (n,) what each row's share of the objective is multiplied by, relative to the mean. Validation
+            scores and the losses that select batches are not weighted.
+        validation_data
+            ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
         """
-        plan = self._plan()
-        check_scheduler(plan)
+        plan = plan_of(self)
+        earlier = self._to_start_from()
         data = self._training_data(X, Y)
+        weights = checked_sample_weight(sample_weight, data.n_samples)
         seed = seed_of(self.random_state)
-        parts = self._parts(data, seed)
-        with _shown_epochs(self.verbose):
-            best = self._best_training(parts, plan, seed)
+        held_out = None if validation_data is None else self._validation_data(validation_data)
+        parts, rows = self._parts(data, held_out, seed, None if earlier is None else earlier[1])
+        if weights is not None:
+            weights = weights[rows] / weights[rows].mean()
+        classes = self.classes_ if self._is_binary else None
+        costs = weights_of_positives(self.class_weight, parts.train, classes)
+        start = None if earlier is None else earlier[0]
+        best = best_training(self, TrainingRows(parts, weights, costs, seed), plan, start)
         self.selection_pressure_ = best.pressure
         self.model_ = best.model
-        self.history_ = best.training.epochs
         self.best_epoch_ = best.training.best_epoch
+        self.history_ = History(
+            best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
+        )
         self.minority_labels_ = minority_labels(parts.train.Y)
-        self.thresholds_ = self._chosen_thresholds(parts.validation)
+        self.thresholds_ = self._chosen_thresholds(parts.validation, costs)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return logits, (n, q), above 0 where a label is likelier than not; (n,) for a (n,) Y."""
-        logits = self._logits(self._scaled(self._checked_features(X)))
+        check_is_fitted(self, "thresholds_")
+        logits = self._logits(self._scaled(self._features(X)))
         return logits[:, 0] if self._is_binary else logits
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -278,16 +276,47 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.column_stack([1 - probabilities, probabilities])
         return probabilities
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike, *, as_sets: bool = False) -> Any:
         """Return the labels whose probability is above their threshold, zeros and ones (n, q).
 
         For a (n,) Y: the class of each row.
+
+        Parameters
+        ----------
+        X
+            (n, d) features as in `fit`.
+        as_sets
+            Whether to return a list with the set of each row's label names instead.
         """
         probabilities = self.predict_proba(X)
         if self._is_binary:
+            if as_sets:
+                raise DataError("as_sets=True is for many labels; Y had one column of classes")
             positive = probabilities[:, 1] > self.thresholds_[0]
             return np.asarray(self.classes_[positive.astype(np.int64)])
-        return (probabilities > self.thresholds_).astype(np.int64)
+        labels = (probabilities > self.thresholds_).astype(np.int64)
+        return names_in_rows(labels, self.label_names_) if as_sets else labels
+
+    def score(self, X: ArrayLike, Y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows with every label right, looking only at labels that are there.
+
+        Parameters
+        ----------
+        X, Y
+            Features and labels in any form that `fit` takes.
+        sample_weight
+            (n,) how much each row counts.
+        """
+        check_is_fitted(self, "thresholds_")
+        if self._is_binary:
+            accuracy: float = super().score(X, Y, sample_weight)
+            return accuracy
+        labels = self._labels(Y)
+        right = self.predict(X) == _dense(labels.values)
+        if labels.missing is not None:
+            right |= _dense(labels.missing)
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return float(np.average(right.all(axis=1), weights=weights))
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier to a folder, replacing an earlier one whole.
@@ -333,14 +362,15 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except MALFORMED as error:
             raise ModelError(f"{path} does not hold a classifier: {error}") from error
 
+    # ---- data -------------------------------------------------------------------------------
+
     def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
-        names = getattr(Y, "columns", None) if self.label_names is None else self.label_names
-        refuse_missing_labels(Y)
+        given = read_labels(Y, self.label_names, self.missing_labels)
         features, labels = validate_data(
             self,
             X,
-            Y,
+            given.values,
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
@@ -354,12 +384,25 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels = (labels == self.classes_[1])[:, None]
         else:
             self.classes_ = np.arange(labels.shape[1])
-        data = MultiLabelDataset.from_arrays(features, labels, label_names=names)
+        data = MultiLabelDataset.from_arrays(features, labels, label_names=given.names)
         self.label_names_ = tuple(data.label_names)
-        return data
+        return replace(data, missing=given.missing)
 
-    def _checked_features(self, X: ArrayLike) -> Features:
-        check_is_fitted(self, "thresholds_")
+    def _validation_data(self, given: Any) -> MultiLabelDataset:
+        """Check validation rows, which have the columns of the training rows."""
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise DataError(f"validation_data must be a pair (X, Y), got {given!r:.60}")
+        features, labels = self._features(given[0]), self._labels(given[1])
+        try:
+            data = MultiLabelDataset.from_arrays(
+                features, labels.values, label_names=self.label_names_
+            )
+            return replace(data, missing=labels.missing)
+        except DataError as error:
+            raise DataError(f"validation_data: {error}") from None
+
+    def _features(self, X: ArrayLike) -> Features:
+        """Return features with the columns of the training rows, not yet scaled."""
         features = validate_data(
             self,
             X,
@@ -371,132 +414,73 @@ class TailbatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refuse_not_finite(features, getattr(self, "feature_names_in_", None))
         return features
 
-    def _parts(self, data: MultiLabelDataset, seed: int) -> Parts:
-        """Split off validation rows, at least one unless the fraction is 0, and scale."""
-        fraction = self.validation_fraction and max(self.validation_fraction, 1 / data.n_samples)
+    def _labels(self, Y: Any) -> Labels:
+        """Return labels with the columns of the training rows."""
+        if self._is_binary:
+            return Labels((np.asarray(Y) == self.classes_[1])[:, None], self.label_names_, None)
+        columns = getattr(Y, "columns", None)
+        if columns is not None and tuple(map(str, columns)) != self.label_names_:
+            raise DataError(
+                f"Y has the columns {list(columns)!r:.80}, the training rows had "
+                f"{list(self.label_names_)!r:.80}"
+            )
+        return read_labels(Y, self.label_names_, self.missing_labels)
+
+    def _parts(
+        self, data: MultiLabelDataset, held_out: MultiLabelDataset | None, seed: int, scaling: Any
+    ) -> tuple[Parts, NDArray[np.int64]]:
+        """Split off validation rows unless there are some, and scale; return training rows' numbers, too.
+
+        At least one row is split off unless the fraction is 0.
+        """
+        fraction = 0.0
+        if held_out is None and self.validation_fraction:
+            fraction = max(self.validation_fraction, 1 / data.n_samples)
         fold = stratified_split(data.Y, validation=fraction, test=0, seed=seed)
-        train, validation = data.take(fold.train), data.take(fold.validation)
-        self.scaling_ = fit_scaling(self.scale, train.X)
+        train = data.take(fold.train)
+        validation = data.take(fold.validation) if held_out is None else held_out
+        self.scaling_ = fit_scaling(self.scale, train.X) if scaling is None else scaling
         train, validation = (replace(part, X=self._scaled(part.X)) for part in (train, validation))
-        return Parts(train, validation, test=data.take(fold.test))
+        return Parts(train, validation, test=data.take(fold.test)), fold.train
 
     def _scaled(self, X: Features) -> Features:
         return X if self.scaling_ is None else self.scaling_.transform(X)
 
-    def _best_training(self, parts: Parts, plan: TrainingPlan, seed: int) -> _Attempt:
-        """Train with the pressure asked for, or with each of `PRESSURES`, and keep the best."""
-        if self.selection_pressure != "auto":
-            return self._train(parts, plan, seed, self.selection_pressure)
-        if parts.validation.n_samples == 0:
-            raise DataError(
-                'selection_pressure="auto" needs validation rows: set validation_fraction above 0'
-            )
-        attempts = (self._train(parts, plan, seed, pressure) for pressure in PRESSURES)
-        return max(attempts, key=partial(_validation_score, best_by=plan.best_by))
+    # ---- model ------------------------------------------------------------------------------
 
-    def _train(self, parts: Parts, plan: TrainingPlan, seed: int, pressure: Any) -> _Attempt:
-        model = make_model(
-            self.model, parts.train, seed=seed, loss=self._loss(), **self._nested("model__")
-        )
-        selector = make_selector(
-            self.strategy,
-            parts.train.Y,
-            X=parts.train.X,
-            batch_size=self.batch_size,
-            selection_pressure=pressure,
-            warm_up_epochs=self.warm_up_epochs,
-            epochs=plan.n_epochs(parts.train.n_samples),
-            seed=seed,
-            loss=model.loss,
-            **self._nested("strategy__"),
-        )
-        trainer = Trainer(
-            plan,
-            seed=seed,
-            device=self.device,
-            callbacks=(*self.callbacks, *([_LogEpochs()] if self.verbose else [])),
-            checkpoint=self._checkpoint(pressure),
-            metrics=(),
-        )
-        return _Attempt(pressure, model, trainer.fit(model, parts, selector))
-
-    def _loss(self) -> LossLike | None:
-        """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
-        options = self._nested("loss__")
-        if not options:
-            return copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else self.loss
-        if not isinstance(self.loss, str | Mapping):
-            raise ModelError(
-                f"loss__{min(options)} needs a loss by name, such as loss='weighted_bce', "
-                f"got loss={self.loss!r:.60}"
-            )
-        name, given = loss_table(self.loss)
-        return {"name": name, **given, **options}
-
-    def _checkpoint(self, pressure: float | None) -> Path | None:
-        if self.checkpoint_folder is None:
+    def _to_start_from(self) -> Any:
+        """Return model and scaling of the fit before, where `warm_start` asks for them."""
+        if not self.warm_start or not hasattr(self, "thresholds_"):
             return None
-        name = f"training-{pressure:g}" if self.selection_pressure == "auto" else "training"
-        return Path(self.checkpoint_folder) / f"{name}.safetensors"
+        return self.model_, self.scaling_
 
-    def _plan(self) -> TrainingPlan:
-        try:
-            return TrainingPlan(
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                lr=default_lr([self.model]) if self.lr is None else self.lr,
-                weight_decay=self.weight_decay,
-                warm_up_epochs=self.warm_up_epochs,
-                # A pass over all training rows for numbers that are read only where asked for.
-                **{"training_loss_every": 0, **self._nested("plan__")},
-            )
-        except TypeError as error:
-            raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
-
-    def _chosen_thresholds(self, validation: MultiLabelDataset) -> NDArray[np.float64]:
+    def _chosen_thresholds(
+        self, validation: MultiLabelDataset, costs: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
         if self.thresholds == "tuned":
             if validation.n_samples == 0:
                 raise DataError(
                     'thresholds="tuned" needs validation rows: set validation_fraction above 0'
                 )
-            return tune_thresholds(validation.Y, _probabilities(self._logits(validation.X)))
+            probabilities = _probabilities(self._logits(validation.X))
+            if validation.missing is not None:
+                # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
+                probabilities[_dense(validation.missing)] = 0
+            return tune_thresholds(validation.Y, probabilities)
         if isinstance(self.thresholds, str) or not 0 < self.thresholds < 1:
             raise ModelError(
                 f'thresholds must be "tuned" or a probability between 0 and 1, got {self.thresholds!r}'
             )
-        return np.full(len(self.label_names_), self.thresholds, dtype=np.float64)
+        same = np.full(len(self.label_names_), self.thresholds, dtype=np.float64)
+        return costly_thresholds(same, costs)
 
     def _logits(self, X: Features) -> NDArray[np.float32]:
-        """Return the model's logits for scaled features, (n, q)."""
-        device = next(self.model_.parameters()).device
-        self.model_.eval()
-        rows = Rows(X, device, sparse_batches=prefers_sparse(self.model_, X, device))
-        return score_rows(self.model_, rows)
-
-
-class _LogEpochs(Callback):
-    def on_epoch(self, epoch: Epoch) -> None:
-        scores = "".join(
-            f", validation {METRICS[name].title} {value:.4f}"
-            for name, value in epoch.validation.items()
-        )
-        _log.info("epoch %d: loss %.4f%s", epoch.number, epoch.batch_objective, scores)
-
-
-@contextmanager
-def _shown_epochs(verbose: int) -> Iterator[None]:
-    """Make the epochs' log lines visible on stderr where the host has set up no logging."""
-    if not verbose or _log.hasHandlers():
-        yield
-        return
-    handler, level = logging.StreamHandler(), _log.level
-    _log.addHandler(handler)
-    _log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        _log.setLevel(level)
-        _log.removeHandler(handler)
+        """Return the calibrated logits for scaled features, (n, q)."""
+        model = self.model_
+        device = next(model.parameters()).device
+        model.eval()
+        rows = Rows(X, device, sparse_batches=prefers_sparse(model, X, device))
+        return score_rows(lambda x: model.calibrated(model(x)), rows)
 
 
 def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -505,9 +489,6 @@ def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return probabilities
 
 
-def _validation_score(attempt: _Attempt, best_by: str) -> float:
-    """Return how good an attempt is, the higher the better."""
-    score = attempt.training.best.validation[best_by]
-    if math.isnan(score):
-        return -math.inf
-    return score if METRICS[best_by].higher_is_better else -score
+def _dense(labels: Any) -> NDArray[np.bool_]:
+    values = labels.toarray() if hasattr(labels, "toarray") else np.asarray(labels)
+    return values.astype(bool)

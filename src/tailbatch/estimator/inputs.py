@@ -1,18 +1,106 @@
-"""What comes in through scikit-learn's grammar, checked where its own checks say too little."""
+"""What a user hands to the estimator, checked where scikit-learn's own checks say too little."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
-from tailbatch.data import Features
-from tailbatch.errors import DataError
+from tailbatch.data import Features, LabelMatrix
+from tailbatch.data.labels import stored_labels
+from tailbatch.errors import DataError, did_you_mean
+
+
+class Labels(NamedTuple):
+    """Labels as a matrix or (n,) classes, with their names and which of them are missing, where known."""
+
+    values: Any
+    names: Sequence[str] | None
+    missing: LabelMatrix | None
+
+
+def read_labels(Y: Any, names: Sequence[str] | None, missing_labels: str) -> Labels:
+    """Return labels in the shapes people have them as a matrix, with NaN taken out.
+
+    Parameters
+    ----------
+    Y
+        Zeros and ones (n, q), classes (n,), or for each row a list or set of the names of its labels.
+    names
+        The labels' names where they are known.
+    missing_labels
+        ``"error"`` refuses NaN and None in a matrix, ``"mask"`` returns where they are.
+
+    Examples
+    --------
+    >>> labels = read_labels([["bug", "billing"], []], None, "error")
+    >>> labels.names, labels.values.tolist()
+    (('billing', 'bug'), [[True, True], [False, False]])
+    >>> read_labels(np.array([[1.0, np.nan]]), None, "mask").missing.tolist()
+    [[False, True]]
+    """
+    if missing_labels not in ("error", "mask"):
+        raise DataError(f'missing_labels must be "error" or "mask", got {missing_labels!r:.60}')
+    if _lists_names(Y):
+        known = tuple(sorted(_all_names(Y))) if names is None else tuple(names)
+        if not known:
+            raise DataError("no row of Y has a label: name the labels with label_names=")
+        return Labels(_matrix_of_names(Y, known), known, None)
+    if names is None:
+        names = getattr(Y, "columns", None)
+    where = _missing_cells(Y)
+    if where is None:
+        return Labels(Y, names, None)
+    if missing_labels == "error":
+        row, column = (int(position[0]) for position in where.nonzero())
+        name = f" ({str(names[column])!r})" if names is not None and column < len(names) else ""
+        raise DataError(
+            f"Y has no value in row {row}, column {column}{name}; say 0 or 1, leave such rows out, or "
+            'set missing_labels="mask" to learn from the labels that are there'
+        )
+    return Labels(_filled(Y, where), names, stored_labels(where))
+
+
+def names_in_rows(predictions: NDArray[Any], names: Sequence[str]) -> list[set[str]]:
+    """Return the names of each row's labels.
+
+    Examples
+    --------
+    >>> names_in_rows(np.array([[0, 1], [0, 0]]), ["bug", "billing"])
+    [{'billing'}, set()]
+    """
+    return [{names[label] for label in np.flatnonzero(row).tolist()} for row in predictions]
+
+
+def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> Any:
+    """Return a weight for each row, (n,), or None where all rows weigh the same.
+
+    Examples
+    --------
+    >>> checked_sample_weight([1, 3], 2).tolist()
+    [1.0, 3.0]
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"sample_weight must hold numbers, got {sample_weight!r:.60}") from None
+    if weights.ndim == 0:
+        weights = np.full(n_samples, weights)
+    if weights.shape != (n_samples,):
+        raise DataError(
+            f"sample_weight must have one number for each of {n_samples} rows, got shape "
+            f"{weights.shape}"
+        )
+    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        raise DataError("sample_weight must hold finite numbers from 0, and at least one above 0")
+    return None if (weights == weights[0]).all() else weights
 
 
 def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:
@@ -40,34 +128,6 @@ def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:
     )
 
 
-def refuse_missing_labels(Y: Any) -> None:
-    """Name the row and column of the first label that is NaN or None, if there is one.
-
-    Examples
-    --------
-    >>> refuse_missing_labels(np.array([[1.0, 0.0], [0.0, np.nan]]))
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: Y has no value in row 1, column 1; leave such rows out, or say 0 or 1
-    """
-    values: Any = Y.data if sparse.issparse(Y) else np.asarray(Y)
-    if values.dtype.kind not in "fO" or not (sparse.issparse(Y) or values.ndim == 2):
-        return  # nothing can be missing, or scikit-learn says what is wrong
-    missing = (values != values) | (values == None)  # noqa: E711 # NaN and None, by element
-    if not missing.any():
-        return
-    if sparse.issparse(Y):
-        entries = sparse.coo_array(Y)
-        row, column = int(entries.row[missing][0]), int(entries.col[missing][0])
-    else:
-        row, column = divmod(int(np.argmax(missing)), values.shape[1])
-    names = getattr(Y, "columns", None)
-    name = "" if names is None else f" ({str(names[column])!r})"
-    raise DataError(
-        f"Y has no value in row {row}, column {column}{name}; leave such rows out, or say 0 or 1"
-    )
-
-
 def two_classes(y: NDArray[Any]) -> NDArray[Any]:
     """Return the two classes of a one-dimensional target, ascending.
 
@@ -80,7 +140,7 @@ def two_classes(y: NDArray[Any]) -> NDArray[Any]:
     if kind != "binary":
         raise DataError(
             f"Only binary classification is supported. The type of the target is {kind}: for many "
-            "labels give Y one column of zeros and ones for each"
+            "labels give Y one column of zeros and ones for each, or a list of names for each row"
         )
     classes: NDArray[Any] = np.unique(y)
     if len(classes) < 2:
@@ -103,3 +163,68 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _lists_names(Y: Any) -> bool:
+    """Whether Y holds a collection of names for each row, rather than numbers or classes."""
+    if sparse.issparse(Y) or isinstance(Y, str) or getattr(Y, "ndim", 1) != 1:
+        return False
+    if not isinstance(Y, list | tuple) and getattr(getattr(Y, "dtype", None), "kind", "") != "O":
+        return False
+    rows = [row for row in Y if isinstance(row, set | frozenset | list | tuple | np.ndarray)]
+    return any(
+        isinstance(row, set | frozenset) or any(isinstance(name, str) for name in row)
+        for row in rows
+    )
+
+
+def _all_names(Y: Iterable[Any]) -> set[str]:
+    names: set[str] = set()
+    for number, row in enumerate(Y):
+        if isinstance(row, str) or not hasattr(row, "__iter__"):
+            raise DataError(
+                f"Y must hold a list of label names for each row, got {row!r:.60} in row {number}"
+            )
+        for name in row:
+            if not isinstance(name, str):
+                raise DataError(f"labels are named by strings, got {name!r:.60} in row {number}")
+            names.add(name)
+    return names
+
+
+def _matrix_of_names(Y: Any, names: Sequence[str]) -> NDArray[np.bool_]:
+    unknown = _all_names(Y) - set(names)
+    if unknown:
+        first = min(unknown)
+        raise DataError(f"unknown label {first!r}{did_you_mean(first, names)}")
+    column = {name: number for number, name in enumerate(names)}
+    matrix = np.zeros((len(Y), len(names)), dtype=bool)
+    for number, row in enumerate(Y):
+        matrix[number, [column[name] for name in row]] = True
+    return matrix
+
+
+def _missing_cells(Y: Any) -> Any:
+    """Return where a label matrix holds NaN or None, (n, q), dense or sparse as Y; None for nowhere."""
+    is_sparse = sparse.issparse(Y)
+    entries = sparse.coo_array(Y) if is_sparse else None
+    values: Any = np.asarray(Y) if entries is None else entries.data
+    if values.dtype.kind not in "fO" or (entries is None and values.ndim != 2):
+        return None  # nothing can be missing, or scikit-learn says what is wrong
+    missing = (values != values) | (values == None)  # noqa: E711 # NaN and None, by element
+    missing = missing.astype(bool)
+    if not missing.any():
+        return None
+    if entries is None:
+        return missing
+    cells = (entries.row[missing], entries.col[missing])
+    return sparse.csr_array((np.ones(len(cells[0]), dtype=bool), cells), shape=Y.shape)
+
+
+def _filled(Y: Any, missing: Any) -> Any:
+    """Return labels with 0 where they are missing."""
+    if sparse.issparse(Y):
+        filled = sparse.csr_array(Y, copy=True)
+        filled.data = np.nan_to_num(filled.data)
+        return filled
+    return np.where(missing, 0, np.asarray(Y)).astype(np.float64)

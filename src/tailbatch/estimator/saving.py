@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from tailbatch.data import SCALINGS, Scaling
 from tailbatch.errors import ModelError
+from tailbatch.estimator.history import History
 from tailbatch.models import ModuleFactory, restore_model
+from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES
 from tailbatch.training import Epoch, choose_device
 
@@ -46,6 +48,7 @@ def state_of(classifier: "TailbatchClassifier") -> dict[str, Any]:
         "selection_pressure": classifier.selection_pressure_,
         "history": [asdict(epoch) for epoch in classifier.history_],
         "best_epoch": classifier.best_epoch_,
+        "best_by": classifier.history_.best_by,
         "hyperparameters": dict(model.hyperparameters) if named else classifier._nested("model__"),
         "loss": loss,
         "weights": dict(model.state_dict()),
@@ -78,8 +81,12 @@ def restore(
     classifier.minority_labels_ = _numbers(state["minority_labels"], n_labels) > 0
     classifier.scaling_ = _scaling(state["scaling"], n_features)
     classifier.selection_pressure_ = state["selection_pressure"]
-    classifier.history_ = tuple(Epoch(**epoch) for epoch in state["history"])
     classifier.best_epoch_ = int(state["best_epoch"])
+    classifier.history_ = History(
+        (Epoch(**epoch) for epoch in state["history"]),
+        best_epoch=classifier.best_epoch_,
+        best_by=str(state.get("best_by", TrainingPlan.best_by)),
+    )
     model = restore_model(
         classifier.model,
         n_features,

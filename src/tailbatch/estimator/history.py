@@ -1,0 +1,190 @@
+"""How a training went: the epochs as a table, on screen while it runs and afterwards, and as a plot."""
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tailbatch.errors import require
+from tailbatch.metrics import METRICS
+from tailbatch.training import Callback, Epoch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SHOWN = 10  # epochs that the repr shows at most
+
+
+class History(tuple[Epoch, ...]):
+    """The epochs of a training, a tuple of `tailbatch.training.Epoch` with a readable repr and a plot.
+
+    Parameters
+    ----------
+    epochs
+        One record per epoch.
+    best_epoch
+        The number of the epoch whose weights were kept.
+    best_by
+        The validation metric that chose it.
+
+    Examples
+    --------
+    >>> numbers = {"training_objective": None, "training_bce": None, "minority_share": None}
+    >>> History(
+    ...     [
+    ...         Epoch(number=n, steps=5 * n, seconds=0.1 * n, lr=0.01, batch_objective=1 / n,
+    ...               validation={"macro_auc": 0.5 + n / 10}, distinct_share=1.0, **numbers)
+    ...         for n in (1, 2)
+    ...     ],
+    ...     best_epoch=2,
+    ...     best_by="macro_auc",
+    ... )
+    epoch     loss  Macro-AUC    seconds
+    -----  -------  -----------  -------
+        1   1.0000     0.6000        0.1
+        2   0.5000     0.7000 *      0.2
+    """
+
+    best_epoch: int
+    best_by: str
+
+    def __new__(cls, epochs: Iterable[Epoch], *, best_epoch: int, best_by: str) -> "History":
+        """Make a history of epochs."""
+        history = super().__new__(cls, epochs)
+        history.best_epoch, history.best_by = best_epoch, best_by
+        return history
+
+    def __getnewargs_ex__(self) -> tuple[tuple[tuple[Epoch, ...]], dict[str, Any]]:
+        """Return what a copy or an unpickled one is made of."""
+        return (tuple(self),), {"best_epoch": self.best_epoch, "best_by": self.best_by}
+
+    def __repr__(self) -> str:
+        table = EpochTable(self.best_by)
+        lines = [*table.head()]
+        for epoch in self._shown():
+            lines.append("..." if epoch is None else table.line(epoch, self._is_best(epoch)))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        table = EpochTable(self.best_by)
+        head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+        rows = []
+        for epoch in self._shown():
+            values = ["..."] if epoch is None else table.values(epoch, self._is_best(epoch))
+            cells = "".join(f"<td>{escape(value)}</td>" for value in values)
+            rows.append(f"<tr>{cells}</tr>")
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+    def _is_best(self, epoch: Epoch) -> bool:
+        return epoch.number == self.best_epoch
+
+    def _shown(self) -> Iterator[Epoch | None]:
+        """Yield the first and last epochs and the best one, with None where some are left out."""
+        numbers = {*range(1, _SHOWN // 2 + 1), self.best_epoch}
+        numbers |= set(range(len(self) - _SHOWN // 2 + 1, len(self) + 1))
+        last = 0
+        for number in sorted(numbers & set(range(1, len(self) + 1))):
+            if number > last + 1:
+                yield None
+            yield self[number - 1]
+            last = number
+
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Axes, Axes | None]":
+        """Plot the loss and the validation metric by epoch, and mark the epoch that was kept.
+
+        Needs matplotlib.
+
+        Parameters
+        ----------
+        ax
+            Where to plot; None makes a new figure.
+
+        Returns
+        -------
+        tuple
+            The axes of the loss and, sharing the epochs, those of the metric; None for the latter where
+            there were no validation rows.
+        """
+        left = require("matplotlib.pyplot", extra="cli").subplots()[1] if ax is None else ax
+        left.plot(
+            [epoch.number for epoch in self],
+            [epoch.batch_objective for epoch in self],
+            color="C0",
+            label="loss of the batches",
+        )
+        left.set_xlabel("epoch")
+        left.set_ylabel("loss of the batches", color="C0")
+        scored = [epoch for epoch in self if self.best_by in epoch.validation]
+        if not scored:
+            return left, None
+        title = f"validation {METRICS[self.best_by].title}"
+        right = left.twinx()
+        right.plot(
+            [epoch.number for epoch in scored],
+            [epoch.validation[self.best_by] for epoch in scored],
+            color="C1",
+            label=title,
+        )
+        right.set_ylabel(title, color="C1")
+        right.axvline(self.best_epoch, color="0.6", linestyle=":", label="epoch that was kept")
+        return left, right
+
+
+class EpochTable(Callback):
+    """Prints a line per epoch: loss, validation metric, a star where it is the best so far, seconds.
+
+    Parameters
+    ----------
+    best_by
+        The metric that chooses the epoch.
+    """
+
+    def __init__(self, best_by: str) -> None:
+        self._best_by = best_by
+        self._best = math.nan
+        title = METRICS[best_by].title
+        self.columns: Sequence[str] = ("epoch", "loss", title, "seconds")
+        self._widths = (5, 7, max(len(title) + 2, 8), 7)
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Print the epoch, below a header if it is the first."""
+        if math.isnan(self._best) and epoch.number == 1:
+            sys.stdout.write("".join(f"{line}\n" for line in self.head()))
+        sys.stdout.write(f"{self.line(epoch, self._is_best(epoch))}\n")
+        sys.stdout.flush()
+
+    def head(self) -> tuple[str, str]:
+        """Return the two lines above the epochs."""
+        names = [
+            name.ljust(width) if number == 2 else name.rjust(width)
+            for number, (name, width) in enumerate(zip(self.columns, self._widths, strict=True))
+        ]
+        return "  ".join(names), "  ".join("-" * width for width in self._widths)
+
+    def line(self, epoch: Epoch, is_best: bool) -> str:
+        """Return an epoch as a line of the table."""
+        cells = zip(self.values(epoch, is_best), self._widths, strict=True)
+        return "  ".join(value.rjust(width) for value, width in cells)
+
+    def values(self, epoch: Epoch, is_best: bool) -> tuple[str, str, str, str]:
+        """Return an epoch's values as texts."""
+        score = epoch.validation.get(self._best_by)
+        mark = " *" if is_best else "  "
+        return (
+            str(epoch.number),
+            f"{epoch.batch_objective:.4f}",
+            "" if score is None else f"{score:.4f}{mark}",
+            f"{epoch.seconds:.1f}",
+        )
+
+    def _is_best(self, epoch: Epoch) -> bool:
+        """Whether no earlier epoch was better, as the training decides it."""
+        score = epoch.validation.get(self._best_by, math.nan)
+        if math.isnan(score):
+            return False
+        sign = 1 if METRICS[self._best_by].higher_is_better else -1
+        if math.isnan(self._best) or sign * score >= sign * self._best:
+            self._best = score
+            return True
+        return False

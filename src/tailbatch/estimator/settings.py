@@ -1,0 +1,131 @@
+"""Settings by name: nested ones such as ``model__latent``, and a suggestion for those there are not."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, Self
+
+from sklearn.base import BaseEstimator
+
+from tailbatch.errors import ModelError, TrainingError
+from tailbatch.models import MODELS, MultiLabelModel
+from tailbatch.results import TrainingPlan
+
+NESTED = ("model__", "loss__", "strategy__", "plan__")
+"""What the names of nested settings begin with."""
+
+_PLAN = tuple(field.name for field in fields(TrainingPlan))
+
+# What other libraries call the same thing.
+_ELSEWHERE = {
+    "alpha": "weight_decay",
+    "criterion": "loss",
+    "early_stop": "plan__early_stopping",
+    "hidden_layer_sizes": "model__hidden",
+    "hidden_size": "model__hidden",
+    "learning_rate": "lr",
+    "learning_rate_init": "lr",
+    "lr_schedule": "plan__schedule",
+    "max_epochs": "epochs",
+    "max_iter": "epochs",
+    "max_steps": "plan__steps",
+    "metric": "plan__best_by",
+    "module": "model",
+    "monitor": "plan__best_by",
+    "n_epochs": "epochs",
+    "n_iter": "epochs",
+    "n_iter_no_change": "plan__early_stopping",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "patience": "plan__early_stopping",
+    "pos_weight": "class_weight",
+    "sampler": "strategy",
+    "scaling": "scale",
+    "seed": "random_state",
+    "threshold": "thresholds",
+    "validation_split": "validation_fraction",
+    "weights": "class_weight",
+}
+
+
+class NestedSettings(BaseEstimator):  # type: ignore[misc] # no stubs
+    """Scikit-learn's parameters, with nested ones that the constructor takes as ``**model__options``."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings by name, nested ones such as ``model__latent`` included."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        return params | {key: vars(self)[key] for key in vars(self) if key.startswith(NESTED)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings by name, nested ones such as ``model__latent`` included."""
+        nested = {key: value for key, value in params.items() if key.startswith(NESTED)}
+        plain = {key: value for key, value in params.items() if key not in nested}
+        for key in plain:
+            if key not in self._get_param_names():
+                raise ValueError(self._unknown(key))
+        super().set_params(**plain)
+        self._set_nested(nested)
+        return self
+
+    def _set_nested(self, settings: Mapping[str, Any]) -> None:
+        for key, value in settings.items():
+            if not key.startswith(NESTED):
+                raise TypeError(self._unknown(key))
+            setattr(self, key, value)
+
+    def _nested(self, prefix: str) -> dict[str, Any]:
+        settings = self.get_params(deep=False)
+        return {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+
+    def _unknown(self, name: str) -> str:
+        """Return what to say of a setting that does not exist."""
+        own = list(self._get_param_names())
+        guess = _suggestion(name, own, getattr(self, "model", "mlp"))
+        return (
+            f"{type(self).__name__} has no setting {name!r}"
+            + (f"; did you mean {guess!r}?" if guess else ".")
+            + f" Nested settings begin with {', '.join(NESTED)}"
+        )
+
+
+def check_plan_fields(names: Iterable[str]) -> None:
+    """Raise unless the training plan has these fields.
+
+    Examples
+    --------
+    >>> check_plan_fields(["patience"])
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: the training plan has no field 'patience'; did you mean ...
+    """
+    for name in names:
+        if name not in _PLAN:
+            guess = _ELSEWHERE.get(name, "").removeprefix("plan__")
+            close = [guess] if guess in _PLAN else get_close_matches(name, _PLAN, n=1, cutoff=0.5)
+            raise TrainingError(
+                f"the training plan has no field {name!r}"
+                + (f"; did you mean {close[0]!r}?" if close else ".")
+                + f" Known: {', '.join(_PLAN)}"
+            )
+
+
+def _suggestion(name: str, own: list[str], model: object) -> str | None:
+    """Return the setting that a wrong name probably means, if there is one."""
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    if name in _PLAN:
+        return f"plan__{name}"
+    if name in _hyperparameters(model):
+        return f"model__{name}"
+    return next(iter(get_close_matches(name, own, n=1, cutoff=0.5)), None)
+
+
+def _hyperparameters(model: object) -> list[str]:
+    try:
+        kind = MODELS[model] if isinstance(model, str) else model
+    except ModelError:
+        return []
+    if not (isinstance(kind, type) and issubclass(kind, MultiLabelModel)):
+        return []
+    return list(inspect.signature(kind).parameters)[2:]
