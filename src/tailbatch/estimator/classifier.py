@@ -297,21 +297,21 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         labels = (probabilities > self.thresholds_).astype(np.int64)
         return names_in_rows(labels, self.label_names_) if as_sets else labels
 
-    def score(self, X: ArrayLike, Y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows with every label right, looking only at labels that are there.
 
         Parameters
         ----------
-        X, Y
+        X, y
             Features and labels in any form that `fit` takes.
         sample_weight
             (n,) how much each row counts.
         """
         check_is_fitted(self, "thresholds_")
         if self._is_binary:
-            accuracy: float = super().score(X, Y, sample_weight)
+            accuracy: float = super().score(X, y, sample_weight)
             return accuracy
-        labels = self._labels(Y)
+        labels = self._labels(y)
         right = self.predict(X) == _dense(labels.values)
         if labels.missing is not None:
             right |= _dense(labels.missing)

@@ -98,8 +98,12 @@ def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> An
             f"sample_weight must have one number for each of {n_samples} rows, got shape "
             f"{weights.shape}"
         )
-    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-        raise DataError("sample_weight must hold finite numbers from 0, and at least one above 0")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise DataError("sample_weight must hold finite numbers from 0")
+    if not weights.any():
+        raise DataError(
+            "sample_weight is zero for every row: give at least one row a weight above 0"
+        )
     return None if (weights == weights[0]).all() else weights
 
 
