@@ -1,0 +1,99 @@
+"""Labels that nobody knows cost nothing, move nothing and weigh nothing."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tailbatch import losses
+from tailbatch.errors import ModelError
+from tailbatch.imbalance import positive_weights
+from tailbatch.losses import LOSSES, make_loss
+from tailbatch.models import set_prior_bias, wrap
+from tailbatch.testing.loss_contract import LABELS, scored_batch
+
+MISSING = np.random.default_rng(0).random(LABELS.shape) < 0.3
+
+
+def gaps(seed=3):
+    logits, y = scored_batch(seed)
+    missing = torch.from_numpy(np.random.default_rng(seed).random(tuple(y.shape)) < 0.3)
+    return logits, y, missing
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_masked_cell_moves_nothing(name, dtype):
+    loss, (logits, y, missing) = make_loss(name, LABELS, missing=MISSING), gaps()
+    values = []
+    for shift in (0, 50, -50):
+        z = (logits + shift * missing).to(dtype).requires_grad_()
+        value = loss.eval()(z, y.masked_fill(missing, torch.nan))
+        value.backward()
+        values.append(value.item())
+        assert (z.grad[missing] == 0).all()
+        assert z.grad.isfinite().all()
+    assert values[0] == values[1] == values[2]
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "two_way"])
+def test_masked_cells_cost_nothing_and_the_others_what_they_did(name):
+    masking, (logits, y, missing) = make_loss(name, LABELS, missing=MISSING).eval(), gaps()
+    holes = y.masked_fill(missing, torch.nan)
+    expected = masking.cells(logits, y.masked_fill(missing, 0)).masked_fill(missing, 0)
+    torch.testing.assert_close(masking.rows(logits, holes), expected.sum(1))
+    torch.testing.assert_close(masking.rows(logits, holes, "mean"), expected.mean(1))
+
+
+def test_the_two_way_loss_compares_known_cells_only():
+    loss = losses.two_way(LABELS[:, :1], missing=MISSING[:, :1])
+    logits, y = torch.tensor([[1.0], [5.0], [-1.0]]), torch.tensor([[1.0], [torch.nan], [0.0]])
+    # Each direction is a mean over labels or samples, so compare the batch without the masked row.
+    alone = losses.two_way(LABELS[:, :1])(logits[[0, 2]], y[[0, 2]])
+    torch.testing.assert_close(loss(logits, y), alone)
+
+
+def test_equalized_gradients_are_those_of_known_cells():
+    loss = losses.equalized(LABELS, missing=MISSING)
+    logits, y, missing = gaps()
+    loss(logits, y.masked_fill(missing, torch.nan))
+    pull = ((logits.sigmoid() - y).abs() * ~missing).double()
+    torch.testing.assert_close(loss.positive_gradients, (pull * y).sum(0))
+    torch.testing.assert_close(loss.negative_gradients, (pull * (1 - y)).sum(0))
+
+
+def test_weights_count_known_labels():
+    loss = losses.weighted_bce(LABELS & ~MISSING, missing=MISSING, power=1.0)
+    for label in range(4):
+        known = ~MISSING[:, label]
+        expected = positive_weights(LABELS[known, label : label + 1], power=1.0)
+        assert loss.positive_weights[label] == pytest.approx(expected[0], rel=1e-5)
+
+
+def test_the_prior_counts_known_labels():
+    layer = nn.Linear(2, 5)
+    set_prior_bias(layer, LABELS & ~MISSING, missing=MISSING)
+    for label in range(4):
+        share = LABELS[~MISSING[:, label], label].mean()
+        assert layer.bias[label].sigmoid().item() == pytest.approx(share, rel=1e-4)
+    everything = np.ones_like(MISSING)
+    set_prior_bias(layer, LABELS & ~everything, missing=everything)
+    assert layer.bias.isfinite().all()
+
+
+def test_a_wrapped_module_takes_labels_with_gaps():
+    model = wrap(nn.Linear(4, 5), loss="weighted_bce", Y=LABELS & ~MISSING, missing=MISSING)
+    _, y, missing = gaps()
+    step = model.step(torch.rand(8, 4), y.masked_fill(missing, torch.nan))
+    step.objective.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_without_a_mask_nan_stays_nan():
+    logits, y, missing = gaps()
+    assert losses.bce(LABELS)(logits, y.masked_fill(missing, torch.nan)).isnan()
+
+
+def test_a_mask_of_another_shape_is_named():
+    with pytest.raises(ModelError, match=r"missing has shape \(60, 2\), the labels \(60, 5\)"):
+        losses.weighted_bce(LABELS, missing=MISSING[:, :2])
