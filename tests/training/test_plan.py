@@ -205,6 +205,8 @@ def test_everything_new_resumes_bit_identically(train, sparse_parts, tmp_path, s
         "ema": 0.95,
         "steps": 15,
         "evaluate_every": 8,
+        "early_stopping": 5,
+        "best_by": "macro_average_precision",
     }
     whole, expected = train(**settings)
     checkpoint = tmp_path / "checkpoint.safetensors"
@@ -216,6 +218,28 @@ def test_everything_new_resumes_bit_identically(train, sparse_parts, tmp_path, s
     assert [e.validation for e in training.epochs] == [e.validation for e in expected.epochs]
     assert [e.lr for e in training.epochs] == [e.lr for e in expected.epochs]
     assert np.array_equal(training.label_exposure, expected.label_exposure)
+    assert training.best_epoch == expected.best_epoch
+
+
+def test_early_stopping_counts_on_after_a_resume(train, parts, tmp_path):
+    settings = {
+        "epochs": 60,
+        "lr": 0.3,
+        "early_stopping": 3,
+        "schedule": "cosine",
+        "optimizer": "adamw",
+        "ema": 0.5,
+        "best_by": "macro_average_precision",
+    }
+    whole, expected = train(**settings)
+    assert len(expected.epochs) < 60
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    stop = StopAt(expected.epochs[-1].steps - STEPS - 1)  # within the patience
+    with pytest.raises(TrainingInterrupted):
+        train(**settings, trainer={"checkpoint": checkpoint, "callbacks": [stop]})
+    resumed, training = train(**settings, trainer={"checkpoint": checkpoint})
+    assert len(training.epochs) == len(expected.epochs)
+    assert weights_digest(resumed) == weights_digest(whole)
 
 
 def test_moments_of_another_shape_are_refused(train, parts, tmp_path, monkeypatch):
