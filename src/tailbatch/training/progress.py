@@ -120,9 +120,9 @@ class Progress:
         """Return the objective, or stop before what is not a number reaches weights or selector."""
         # One sum tells as much as a look at every loss, in a fifth of the time.
         objective = output.objective.item()
-        if math.isfinite(objective) and math.isfinite(losses.sum().item()):
-            return objective
         listens = self.selector.needs_losses or self.selector.corrected
+        if math.isfinite(objective) and not (listens and not math.isfinite(losses.sum().item())):
+            return objective
         values = losses if listens else output.sample_objective
         bad = index[~torch.isfinite(values.reshape(len(index), -1)).all(1).cpu().numpy()]
         samples = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
