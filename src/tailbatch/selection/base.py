@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from time import perf_counter
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from tailbatch.selection.inputs import (
     state_integer,
     whole_number,
 )
+from tailbatch.selection.schedule import OwnPressure
 from tailbatch.selection.weighting import Efficiency, error_norms
 
 STATE_VERSION = 2
@@ -78,7 +79,7 @@ class Selector(PendingBatches, ABC):
 
     strategy: str
     """What it is called everywhere."""
-    default_pressure: ClassVar[float | Literal["imbalance"] | None] = None
+    default_pressure: ClassVar[OwnPressure] = None
     """Its selection pressure where none is named; None for a strategy without one."""
     takes_features: ClassVar[bool] = False
     """Whether its constructor takes features ``X``, or selection ``weights`` that are made from them."""

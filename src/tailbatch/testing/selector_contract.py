@@ -78,14 +78,16 @@ def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=Non
 
 
 class SelectorContract:
-    """Fill in `make`; `per_label` if the strategy needs the loss of each label.
+    """Fill in `make`; set `per_label` if the strategy needs the loss of each label.
 
     `repeats` if a sample may be in a batch twice, which goes with weights that must be used.
+    `history_bytes` if it remembers more of each sample than a score.
     """
 
     per_label = False
     full_batches = False
     repeats = False
+    history_bytes = 0
 
     def make(self, n=N, **settings):
         raise NotImplementedError
@@ -312,7 +314,7 @@ class SelectorContract:
         state = selector.state_dict()
         assert all(isinstance(value, int | str | np.ndarray) for value in state.values())
         assert sum(value.nbytes for value in state.values() if isinstance(value, np.ndarray)) <= (
-            12 * N
+            (12 + self.history_bytes) * N
             + 8 * (B + 1)
             + 8
             + (8 * N if "held" in state else 0)
