@@ -1,6 +1,7 @@
 """The selector: epochs of index batches out, losses in, and a state that continues bit for bit."""
 
 import inspect
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -14,6 +15,7 @@ from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.selection.batches import (
     Batch,
     PendingBatches,
+    lag_of_loader,
     loaded_batches,
     refuse_unweighted,
     saved_batches,
@@ -122,6 +124,8 @@ class Selector(PendingBatches, ABC):
         self._lag = 0
         self._dropped = 0
         self._efficiency = Efficiency(len(self))
+        # A thread may draw while another one observes: each of both is done as a whole.
+        self._lock = threading.Lock()
 
     # ---- batches out -----------------------------------------------------------------------
 
@@ -153,7 +157,9 @@ class Selector(PendingBatches, ABC):
                     yield batch.index.copy()
                     self._check_iterator(token)
             while self._number < len(self):
-                yield self._next_batch().index.copy()
+                with self._lock:
+                    index = self._next_batch().index.copy()
+                yield index
                 self._check_iterator(token)
             self._epoch, self._number, self._under_way = self._epoch + 1, 0, False
         finally:
@@ -227,11 +233,12 @@ class Selector(PendingBatches, ABC):
         waiting = len(self._pending)
         if not self.needs_losses or waiting <= self.max_lag:
             return
+        earlier = "1 earlier batch has" if waiting == 1 else f"{waiting} earlier batches have"
         raise StaleSelectionError(
-            f"batch {self._number} of epoch {self._epoch} was asked for while {waiting} earlier "
-            f"ones have no losses yet (max_lag={self.max_lag}). Call observe(losses) after every "
-            f"step; if a loader reads ahead (DataLoader workers, prefetch, gradient accumulation), "
-            f"use num_workers=0 or allow it with max_lag={waiting}"
+            f"batch {self._number} of epoch {self._epoch} was asked for while {earlier} no losses "
+            f"yet (max_lag={self.max_lag}). Call observe(losses) after every step; if a loader reads "
+            "ahead (DataLoader workers, prefetch, gradient accumulation), use num_workers=0 or allow "
+            f"it with max_lag={lag_of_loader(waiting)}"
         )
 
     # ---- losses in -------------------------------------------------------------------------
@@ -245,25 +252,27 @@ class Selector(PendingBatches, ABC):
             Per sample (b,) or per label (b, q), in the order of the batch, finite and >= 0. Arrays,
             lists and torch tensors on any device.
         index
-            The batch they belong to. May be left out only while exactly one batch is pending.
+            The batch they belong to; the oldest pending one if left out. Needed only where batches
+            are not trained on in the order drawn, as with ``DataLoader(in_order=False)``.
 
         Raises
         ------
         SelectionError
             If the losses cannot be used or the batch is not pending; nothing is changed then.
         """
-        start = perf_counter()
-        place = self._find_pending(index)
-        batch = self._pending[place]
-        if self.corrected:
-            refuse_unweighted([batch])
-        values = checked_losses(losses, batch.index)
-        sizes = self._learn(values, batch.index)
-        if self.corrected and not self.softened and batch.weights is not None:
-            self._efficiency.add(error_norms(values) if sizes is None else sizes, batch.weights)
-        del self._pending[place]
-        self._heard = True
-        self._seconds += perf_counter() - start
+        with self._lock:
+            start = perf_counter()
+            place = self._find_pending(index)
+            batch = self._pending[place]
+            if self.corrected:
+                refuse_unweighted([batch])
+            values = checked_losses(losses, batch.index)
+            sizes = self._learn(values, batch.index)
+            if self.corrected and not self.softened and batch.weights is not None:
+                self._efficiency.add(error_norms(values) if sizes is None else sizes, batch.weights)
+            del self._pending[place]
+            self._heard = True
+            self._seconds += perf_counter() - start
 
     # ---- looking ---------------------------------------------------------------------------
 
@@ -365,13 +374,18 @@ class Selector(PendingBatches, ABC):
         return described(self._settings())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: without the iterator, it goes on where this one stands."""
+        """Return what a copy is made of: it continues where this one stands, without the iterator."""
         parts = vars(self) | {"_iterator": None}
+        del parts["_lock"]  # which cannot be copied
         epoch, number, under_way = self._where_to_continue()
         if self._iterator is not None or epoch < self._epoch:
             parts |= {"_epoch": epoch, "_number": number}
             parts |= {"_under_way": under_way, "_resuming": under_way}
         return parts
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        """Make a copy of its parts, with a lock of its own."""
+        vars(self).update(parts, _lock=threading.Lock())
 
     def _where_to_continue(self) -> tuple[int, int, bool]:
         """Return epoch, batch number and whether it is under way, for a loaded state to go on from."""

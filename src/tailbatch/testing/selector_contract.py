@@ -227,12 +227,31 @@ class SelectorContract:
             for _ in iterator:
                 take_weights(selector)
             return
-        self.refused(selector, "say which one with index=", self.losses(first, 0))
         with pytest.raises(StaleSelectionError, match=r"workers, prefetch.*max_lag=2"):
             next(iterator)
         take_weights(selector)
         selector.observe(self.losses(second, 0), index=second)
+        selector.observe(self.losses(first, 0))
         assert selector.diagnostics().lag == 1
+
+    def test_losses_without_an_index_belong_to_the_oldest_batch(self):
+        plain, named = self.make(max_lag=2), self.make(max_lag=2)
+        for selector in (plain, named):
+            source, ahead, step = iter(selector), deque(), 0
+            while True:
+                while len(ahead) <= 2 and (batch := next(source, None)) is not None:
+                    ahead.append(batch)
+                if not ahead:
+                    break
+                batch, step = ahead.popleft(), step + 1
+                losses = self.losses(batch, step)
+                if selector is plain:
+                    selector.mean(losses)
+                    selector.observe(losses)
+                else:
+                    selector.mean(losses, batch)
+                    selector.observe(losses, batch)
+        assert same_state(plain.state_dict(), named.state_dict())
 
     def test_leaving_early_drops_what_is_pending(self):
         selector = self.make(max_lag=2)
