@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailbatch.errors import SelectionError, StaleSelectionError
+from tailbatch.imbalance import label_counts
 from tailbatch.selection.batches import (
     Batch,
     PendingBatches,
@@ -38,6 +39,7 @@ from tailbatch.selection.inputs import (
     whole_number,
 )
 from tailbatch.selection.schedule import OwnPressure
+from tailbatch.selection.shown import Shown
 from tailbatch.selection.weighting import Efficiency, error_norms
 
 STATE_VERSION = 2
@@ -52,7 +54,7 @@ class Settings(TypedDict, total=False):
     labels: object
 
 
-class Selector(PendingBatches, ABC):
+class Selector(PendingBatches, Shown, ABC):
     """Draws each epoch's batches of sample indices; use it as ``DataLoader(batch_sampler=...)``.
 
     An epoch is ``ceil(n / batch_size)`` batches and n draws, the last batch short. A batch is
@@ -298,6 +300,7 @@ class Selector(PendingBatches, ABC):
             batch_size=min(self.batch_size, self.n_samples),
             gain=self._efficiency.gain if self.corrected else None,
             heaviest_share=self._efficiency.heaviest_share if self.corrected else None,
+            label_counts=None if labels is None else label_counts(labels),
         )
 
     @property
