@@ -92,7 +92,7 @@ class Selector(PendingBatches, Shown, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # The signature is the declaration, so that nobody trains without features by oversight.
+        # The signature is the declaration, so that features cannot be forgotten.
         takes = {"X", "weights"} & inspect.signature(cls.__init__).parameters.keys()
         cls.takes_features = cls.takes_features or bool(takes)
 
@@ -116,11 +116,11 @@ class Selector(PendingBatches, Shown, ABC):
                 f"got {self.labels.shape[0]}"
             )
         self._epoch = 0
-        self._number = 0  # batches drawn in the epoch under way
+        self._number = 0  # batches drawn in the current epoch
         self._under_way = False  # an epoch has begun and its end has not been reached
         self._resuming = False  # that epoch comes from a saved state
         self._pending = []
-        self._heard = False  # somebody observes, also where no losses are needed
+        self._heard = False  # observe was called, also where no losses are needed
         self._iterator: object = None  # a token of the one live iterator
         self._seconds = 0.0
         self._lag = 0
@@ -133,7 +133,7 @@ class Selector(PendingBatches, Shown, ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or the next one."""
+        """The current epoch, or the next one between epochs."""
         return self._epoch
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Selector(PendingBatches, Shown, ABC):
         """Hand out one epoch, each batch drawn when it is asked for."""
         if self._iterator is not None:
             raise SelectionError(
-                "another iterator over this selector is still under way: finish it or let go of it "
+                "another iterator over this selector is still in use: finish it or delete it "
                 "first (set_epoch() also ends it)"
             )
         token = self._iterator = object()
@@ -172,7 +172,7 @@ class Selector(PendingBatches, Shown, ABC):
         """Make `epoch` the next one, for frameworks that count epochs themselves.
 
         An epoch just loaded from a saved state continues if it has this number; any other epoch
-        under way is left, and its pending batches are dropped.
+        that has begun is left, and its pending batches are dropped.
         """
         epoch = whole_number("epoch", epoch, least=0)
         if epoch == self._epoch and (self._resuming or not self._under_way):
@@ -184,7 +184,7 @@ class Selector(PendingBatches, Shown, ABC):
         self._iterator = None
 
     def _open_epoch(self) -> list[Batch]:
-        """Begin an epoch, or go on with a loaded one and return its pending batches."""
+        """Begin an epoch, or continue a loaded one and return its pending batches."""
         if self._resuming:
             self._resuming = False
             return list(self._pending)
@@ -279,7 +279,7 @@ class Selector(PendingBatches, Shown, ABC):
     # ---- looking ---------------------------------------------------------------------------
 
     def probabilities(self) -> FloatArray:
-        """Return each sample's chance to be drawn first, shape (n,); for looking, costs O(n)."""
+        """Return each sample's chance to be drawn first, shape (n,); costs O(n)."""
         return self._probabilities(self._epoch)
 
     def diagnostics(self) -> SelectionDiagnostics:
@@ -305,7 +305,7 @@ class Selector(PendingBatches, Shown, ABC):
 
     @property
     def times_drawn(self) -> npt.NDArray[np.int32]:
-        """How often each sample was drawn this epoch, shape (n,); to look at, not to change."""
+        """How often each sample was drawn this epoch, shape (n,); not to be changed."""
         return self._times_drawn
 
     @cached_property
@@ -391,7 +391,7 @@ class Selector(PendingBatches, Shown, ABC):
         vars(self).update(parts, _lock=threading.Lock())
 
     def _where_to_continue(self) -> tuple[int, int, bool]:
-        """Return epoch, batch number and whether it is under way, for a loaded state to go on from."""
+        """Return epoch, batch number and whether it has begun, for a loaded state to continue from."""
         wanted = self._pending and (self.needs_losses or self._heard)
         if wanted and not self._under_way and self._pending[0].epoch == self._epoch - 1:
             # A loader has read to the end of the epoch; its last batches are still to be trained on.
@@ -407,7 +407,7 @@ class Selector(PendingBatches, Shown, ABC):
             raise SelectionError(
                 f"the saved state is of version {version}, this package reads version "
                 f"{STATE_VERSION}, which names all settings: continue with the version of the "
-                "package that saved it, or start anew"
+                "package that saved it, or start again"
             )
         pairs: dict[str, tuple[object, object]] = {}
         for key, own in self._identity().items():
@@ -428,7 +428,7 @@ class Selector(PendingBatches, Shown, ABC):
     # ---- what a strategy fills in ----------------------------------------------------------
 
     needs_losses: bool = False
-    #: The weights undo only a part of the preference, so what they gain cannot be told from them.
+    #: The weights undo only a part of the preference, so the gain cannot be measured.
     softened: bool = False
     #: Warm-up epochs where none are named.
     warm_up_by_default: ClassVar[int] = 3

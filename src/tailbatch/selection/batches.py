@@ -20,11 +20,11 @@ class Batch:
     index: IntArray
     weights: FloatArray | None  # None: 1 / b each
     epoch: int
-    asked: bool = False  # somebody has taken its weights
+    asked: bool = False  # its weights were taken
 
 
 def refuse_unweighted(batches: Sequence[Batch]) -> None:
-    """Refuse to go on from corrected batches whose weights nobody has taken."""
+    """Refuse to leave corrected batches whose weights were never taken."""
     if any(batch.weights is not None and not batch.asked for batch in batches):
         raise SelectionError(
             "the weights of a batch were never used, so likelier samples would count for more: write "
@@ -51,7 +51,7 @@ def lag_of_loader(waiting: int) -> int:
 
 
 class PendingBatches:
-    """What a selector does with batches under way: finds them by their index, and weighs them."""
+    """What a selector does with pending batches: finds them by their index, and hands out weights."""
 
     _pending: list[Batch]
     max_lag: int
@@ -102,7 +102,7 @@ class PendingBatches:
         return weighted_mean(losses, self._weigh(index).weights)
 
     def weights_used(self, index: npt.ArrayLike | None = None) -> bool:
-        """Tell whether somebody has taken the weights of a pending batch, for adapters."""
+        """Tell whether the weights of a pending batch were taken, for adapters."""
         return self._pending[self._find_pending(index)].asked
 
     def _weigh(self, index: npt.ArrayLike | None) -> Batch:

@@ -1,4 +1,4 @@
-"""What a selector has been doing: figures worked out only when somebody looks."""
+"""What a selector has been doing: figures that are computed only when asked for."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class SelectionDiagnostics:
     Attributes
     ----------
     epoch, batches
-        The epoch under way (or next) and the batches drawn in it.
+        The current epoch (or the next one) and the batches drawn in it.
     effective_sample_size
         ``1 / sum p_i^2``: from 1 to n, n when all samples are equally likely.
     effective_pressure
@@ -100,12 +100,12 @@ class SelectionDiagnostics:
         worth = self.effective_batch_size
         if self.gain is None or worth is None:
             return ""
-        told = f"{self.batch_size} drawn are worth {worth:.0f} drawn uniformly"
+        compared = f"{self.batch_size} drawn are worth {worth:.0f} drawn uniformly"
         if self.gain > 1 + _LITTLE:
-            return f"Selection pays: {told}."
+            return f"Selection pays: {compared}."
         if self.gain < 1 - _LITTLE:
-            return f"Selection costs: {told}; draw more uniformly (a larger mix, a lower pressure)."
-        return f"Selection changes little: {told}."
+            return f"Selection costs: {compared}; draw more uniformly (a larger mix, a lower pressure)."
+        return f"Selection changes little: {compared}."
 
     def rows(self) -> list[tuple[str, str]]:
         """Return names and values as text, in the order of the printed table."""

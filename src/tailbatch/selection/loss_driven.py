@@ -79,7 +79,7 @@ class LawSelector(Selector):
     full_batches
         Fill up the last batch of an epoch, as the authors' script does.
     corrected
-        Draw each sample of a batch independently, so that it may be there twice, and weigh it by
+        Draw each sample of a batch independently, so that it may be there twice, with the weight
         ``1 / (n p_i)``: training on `mean` then has the same expected gradient as shuffled epochs. The
         weights cost no O(n) a batch.
     importance

@@ -133,7 +133,7 @@ class QuantizationLaw(LossLaw):
     def chances(self, index: IntArray, pressure: float) -> FloatArray:
         """Return the probabilities of a few samples, from the total weight, which is kept.
 
-        The total follows each change, and is added up anew when l_max or the pressure changes. A
+        The total follows each change, and is added up again when l_max or the pressure changes. A
         sample that holds l_max is in a batch with a chance of about b * s_e / n, so that costs
         b * s_e a batch on average, as drawing does. Whole numbers make it free of rounding.
         """

@@ -380,7 +380,7 @@ class SelectorContract:
         older = {**selector.state_dict(), "version": 1}
         del older["settings"]
         with pytest.raises(
-            SelectionError, match=r"of version 1, this package reads version 2.*anew"
+            SelectionError, match=r"of version 1, this package reads version 2.*start again"
         ):
             selector.load_state_dict(older)
 
