@@ -12,6 +12,7 @@ from tailbatch.data import MultiLabelDataset, split, stratified_split
 from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.lightning import SelectionCallback
 from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader
+from tailbatch.losses import weighted_bce
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
@@ -30,15 +31,17 @@ def linear():
     return torch.nn.Linear(4, 3)
 
 
-def plain_loop(accumulate=1, weighted=True, **options):
+def plain_loop(accumulate=1, weighted=True, loss=None, **options):
     """Train as one writes it by hand; what the frameworks must come to."""
     selector, model = importance(**options), linear()
+    rows_of = weighted_bce(labels()).rows if loss else None
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(EPOCHS):
         for step, index in enumerate(selector, start=1):
             bce = binary_cross_entropy_with_logits(model(X[index]), Y[index], reduction="none")
-            loss = selector.mean(bce)
-            ((loss if weighted else bce.mean()) / accumulate).backward()
+            rows = bce if rows_of is None else rows_of(model(X[index]), Y[index])
+            mean = selector.mean(rows)
+            ((mean if weighted else bce.mean()) / accumulate).backward()
             selector.observe(bce)
             if step % accumulate == 0 or step == len(selector):
                 optimizer.step()
@@ -94,16 +97,17 @@ def lightning_rank(rank):
     return with_lightning(selector=chosen, scale=True, devices=2, strategy="ddp")
 
 
-def with_accelerate(folder, accumulate=1):
+def with_accelerate(folder, accumulate=1, workers=0, **options):
     from accelerate import Accelerator
 
     from tailbatch.integrations.huggingface import AcceleratedLoader
 
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
-    chosen = DistributedSelector(importance())
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate, **options)
+    chosen = DistributedSelector(importance(max_lag=2 * workers))
     model = linear()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    loader = AcceleratedLoader(accelerator, IndexedDataset(ROWS), chosen)
+    rows = IndexedDataset(ROWS)
+    loader = AcceleratedLoader(accelerator, rows, chosen, num_workers=workers)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for _ in range(EPOCHS):
         for index, (x, y) in loader:
@@ -120,9 +124,10 @@ def accelerate_rank(rank, folder):
     return with_accelerate(folder)
 
 
-def with_huggingface(folder, max_lag=0, **options):
+def with_huggingface(folder, max_lag=0, loss=False, **options):
     settings = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, **options}
-    trainer = make_trainer(folder, importance(max_lag=max_lag), **settings)
+    own = weighted_bce(labels()) if loss else None
+    trainer = make_trainer(folder, importance(max_lag=max_lag), loss=own, **settings)
     trainer.model.layer.load_state_dict(linear().state_dict())
     trainer.train()
     return trainer.model.layer.weight.detach().numpy()

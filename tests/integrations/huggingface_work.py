@@ -117,7 +117,7 @@ class KillAt(TrainerCallback):
             kill_this_process()
 
 
-def make_trainer(folder, chosen, *, kill_at=None, save_steps=8, **options):
+def make_trainer(folder, chosen, *, kill_at=None, save_steps=8, loss=None, **options):
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=3,
@@ -137,6 +137,7 @@ def make_trainer(folder, chosen, *, kill_at=None, save_steps=8, **options):
         train_dataset=Rows(),
         eval_dataset=Rows(),
         selector=chosen,
+        loss=loss,
         callbacks=[KillAt(kill_at)],
     )
     trainer.seen = []

@@ -60,9 +60,13 @@ def test_lightning_refuses_a_loss_that_it_cannot_weigh():
             with_lightning(module)
 
 
-@pytest.mark.parametrize("accumulate", [1, 4])
-def test_accelerate(tmp_path, accumulate):
-    same(with_accelerate(tmp_path, accumulate), plain_loop(accumulate))
+@pytest.mark.parametrize(("accumulate", "workers"), [(1, 0), (4, 0), (1, 2)])
+def test_accelerate(tmp_path, accumulate, workers):
+    same(with_accelerate(tmp_path, accumulate, workers), plain_loop(accumulate))
+
+
+def test_accelerate_with_mixed_precision(tmp_path):
+    same(with_accelerate(tmp_path, mixed_precision="bf16"), plain_loop(), rtol=0.1)
 
 
 def test_accelerate_on_two_processes(tmp_path):
@@ -80,6 +84,11 @@ def test_accelerate_on_two_processes(tmp_path):
 )
 def test_the_trainer_of_transformers(tmp_path, options, accumulate):
     same(with_huggingface(tmp_path, **options), plain_loop(accumulate))
+
+
+def test_the_trainer_of_transformers_with_a_weighted_loss(tmp_path):
+    options = {"gradient_accumulation_steps": 3, "max_lag": 2}
+    same(with_huggingface(tmp_path, loss=True, **options), plain_loop(3, loss=True))
 
 
 def test_the_trainer_of_transformers_with_mixed_precision(tmp_path):

@@ -90,9 +90,24 @@ def test_losses_must_fit_the_slice():
         chosen.observe([1.0, 2.0, 3.0])
     with pytest.raises(SelectionError, match=r"pass the index as it was drawn here"):
         chosen.observe(losses(index), index[::-1])
-    next(batches)
-    with pytest.raises(SelectionError, match=r"2 slices are waiting .* index="):
-        chosen.observe(losses(index))
+    second = next(batches)
+    chosen.observe(losses(index))  # of the oldest
+    with pytest.raises(SelectionError, match=r"pass the index as it was drawn here"):
+        chosen.observe(losses(index), index)
+    chosen.observe(losses(second))
+
+
+def test_the_weights_of_the_oldest_slice_are_taken_once():
+    chosen = DistributedSelector(selector("importance", max_lag=1, warm_up_epochs=0))
+    batches = iter(chosen)
+    first, second = next(batches), next(batches)
+    assert chosen.mean(losses(first)) == chosen.mean(losses(first), first)
+    with pytest.raises(
+        SelectionError, match=r"2 slices are pending, .* after each step, or .* index="
+    ):
+        chosen.mean(losses(second))
+    chosen.observe(losses(first))
+    assert chosen.mean(losses(second)) == chosen.mean(losses(second), second)
 
 
 def test_a_process_without_its_group_is_told(monkeypatch):

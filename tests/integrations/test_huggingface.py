@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
 from accelerate import Accelerator
+from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DataLoader, TensorDataset
+from transformers import PretrainedConfig, Trainer, TrainingArguments
 
 from integrations.huggingface_work import (
+    Rows,
+    TinyModel,
     X,
     Y,
     accelerate,
@@ -18,7 +22,7 @@ from integrations.ranks import run_killed, run_ranks
 from integrations.streams import selector, stream
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.integrations.distributed import DistributedSelector
-from tailbatch.integrations.huggingface import AcceleratedLoader
+from tailbatch.integrations.huggingface import AcceleratedLoader, SelectiveTrainerMixin
 from tailbatch.integrations.pytorch import IndexedDataset
 
 ROWS = IndexedDataset(TensorDataset(X, Y))
@@ -127,3 +131,60 @@ def test_misuse_says_what_to_change(tmp_path):
     (tmp_path / "checkpoint-3").mkdir()
     with pytest.raises(SelectionError, match=r"checkpoint-3 has no selector.safetensors"):
         make_trainer(tmp_path, DistributedSelector(selector())).train(True)
+
+
+class OwnLoss(Trainer):
+    """A Trainer that never heard of selectors."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        loss = 2 * binary_cross_entropy_with_logits(outputs.logits, labels)
+        return (loss, outputs) if return_outputs else loss
+
+
+class Forgetful(OwnLoss):
+    def compute_loss(self, *args, **kwargs):
+        both = super().compute_loss(*args, **kwargs)
+        return both[0] if isinstance(both, tuple) else both
+
+
+def made(kind, folder, **options):
+    arguments = TrainingArguments(
+        str(folder), max_steps=3, report_to="none", disable_tqdm=True, use_cpu=True
+    )
+    model = TinyModel(PretrainedConfig())
+    return kind(model=model, args=arguments, train_dataset=Rows(), **options)
+
+
+def test_the_order_of_the_mixin_is_told(tmp_path):
+    with pytest.raises(SelectionError, match=r"write class T\(SelectiveTrainerMixin, OwnLoss\)"):
+        type("T", (OwnLoss, SelectiveTrainerMixin), {})
+    behind = type("Behind", (OwnLoss, SelectiveTrainerMixin, Trainer), {})
+    inside = type(
+        "Inside", (SelectiveTrainerMixin, Trainer), {"compute_loss": OwnLoss.compute_loss}
+    )
+    for kind, named in ((behind, "OwnLoss"), (inside, "Inside")):
+        with pytest.raises(
+            SelectionError, match=rf"{named}\.compute_loss never .* the mixin first"
+        ):
+            made(kind, tmp_path, selector=selector()).train()
+    forgetful = type("Forgetting", (SelectiveTrainerMixin, Forgetful), {})
+    with pytest.raises(SelectionError, match=r"must return \(loss, outputs\)"):
+        made(forgetful, tmp_path, selector=selector()).train()
+
+
+def test_a_compute_loss_behind_the_mixin_is_trained_on(tmp_path):
+    chosen = selector()
+    trainer = made(type("Right", (SelectiveTrainerMixin, OwnLoss), {}), tmp_path, selector=chosen)
+    plain = made(type("Plain", (SelectiveTrainerMixin, Trainer), {}), tmp_path, selector=selector())
+    assert trainer.train().training_loss == pytest.approx(2 * plain.train().training_loss, rel=0.01)
+    assert chosen.diagnostics().lag == 0
+
+
+def test_other_losses_say_what_to_do(tmp_path):
+    kind = type("Right", (SelectiveTrainerMixin, Trainer), {})
+    with pytest.raises(
+        SelectionError, match=r"loss must be one of tailbatch\.losses, .* got a str"
+    ):
+        made(kind, tmp_path, selector=selector(), loss="weighted_bce")

@@ -54,8 +54,35 @@ def test_the_lag_of_workers_is_what_they_read_ahead(workers):
     chosen = selector(max_lag=AHEAD[workers])
     train(DataLoader(INDEXED, batch_sampler=chosen, num_workers=workers), chosen)
     assert chosen.diagnostics().lag == workers * 2
-    with pytest.raises(StaleSelectionError, match=r"num_workers=0 or allow it with max_lag=1"):
-        iter(DataLoader(INDEXED, batch_sampler=selector(), num_workers=workers))
+    for kind in (DataLoader, StatefulDataLoader):
+        told = rf"1 earlier batch has no losses .*num_workers=0 or allow it with max_lag={2 * workers}$"
+        with pytest.raises(StaleSelectionError, match=told):
+            next(iter(kind(INDEXED, batch_sampler=selector(), num_workers=workers)))
+
+
+@pytest.mark.parametrize("strategy", ["hard", "importance"])
+def test_a_loader_with_workers_needs_no_index(strategy):
+    def batches(workers, named):
+        chosen = selector(strategy, max_lag=4)
+        loader = DataLoader(INDEXED, batch_sampler=chosen, num_workers=workers)
+        weighted = []
+        for _ in range(3):
+            for index, _ in loader:
+                given = (index,) if named else ()
+                weighted.append(float(chosen.mean(losses(index), *given)))
+                chosen.observe(losses(index), *given)
+        return weighted, chosen.state_dict()
+
+    (weighted, state), (expected, same) = batches(2, named=False), batches(2, named=True)
+    assert weighted == expected
+    assert all(np.array_equal(state[key], same[key]) for key in state)
+
+
+def test_the_weights_that_a_loader_with_workers_skips_name_its_lag():
+    loader = DataLoader(INDEXED, batch_sampler=selector("importance"), num_workers=2)
+    list(loader)  # the warm-up, which has no weights
+    with pytest.raises(SelectionError, match=r"mean\(losses\) instead .* allow it with max_lag=4"):
+        list(loader)
 
 
 def test_batches_out_of_order_find_their_losses():

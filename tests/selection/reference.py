@@ -47,6 +47,16 @@ def rank_law(losses, pressure):
     return np.array(weights) / sum(weights)
 
 
+def low_score_law(scores, pressure, largest=None):
+    """P proportional to s_e^(-Q / n): unseen samples count as 0, equal scores are equally likely."""
+    n = len(scores)
+    known = [0.0 if np.isnan(score) else score for score in scores]
+    largest = max(known) if largest is None else largest
+    Q = [ceil(n * score / largest) if largest else 0 for score in known]
+    weights = [pressure ** (-q / n) for q in Q]
+    return np.array(weights) / sum(weights)
+
+
 def ordered_batches(law, size):
     """Chance of each ordered batch when samples are drawn one after the other without putting back."""
     chances = {}

@@ -35,6 +35,8 @@ def make(strategy):
     strategy, _, way = strategy.partition(" ")
     options = {"weights": 1.0} if strategy in ("adaptive", "chain") else {}
     options |= WAYS.get(way, {})
+    if strategy == "d2ace":
+        options["X"] = np.arange(len(Y))[:, None] % 7
     return make_selector(
         strategy, Y, batch_size=B, warm_up_epochs=1, max_lag=LAG, epochs=4, **options
     )

@@ -9,6 +9,7 @@ import pytest
 from selection.reference import (
     LOSSES,
     adaptive_law,
+    low_score_law,
     ordered_batches,
     ordered_chains,
     p_value,
@@ -17,6 +18,7 @@ from selection.reference import (
 from tailbatch.selection import (
     AdaptiveSelector,
     BalancedSelector,
+    BoundarySelector,
     ChainSelector,
     HardSelector,
     MinoritySelector,
@@ -86,7 +88,27 @@ def capped(losses, pressure):
     return selector, ordered_batches(adaptive_law(losses, pressure, cap), B)
 
 
-STRATEGIES = {"hard": hard, "minority": minority, "adaptive": adaptive, "capped": capped}
+def boundary(losses, pressure):
+    labels = np.arange(N)[:, None] % 2 == 0
+    selector = BoundarySelector(
+        labels,
+        batch_size=B,
+        selection_pressure=pressure,
+        initial_losses=np.array(losses)[:, None],
+    )
+    # |p - 0.5| is the same for a positive and a negative of equal loss.
+    return selector, ordered_batches(
+        low_score_law(np.abs(np.exp(-np.array(losses)) - 0.5), pressure), B
+    )
+
+
+STRATEGIES = {
+    "hard": hard,
+    "minority": minority,
+    "adaptive": adaptive,
+    "capped": capped,
+    "boundary": boundary,
+}
 
 
 def check(selector, chances, count):

@@ -441,15 +441,21 @@ def test_a_loop_that_never_uses_the_weights_is_told_what_to_write():
             pass
 
 
-def test_with_a_lag_mean_asks_which_batch():
+def test_with_a_lag_mean_weighs_the_oldest_batch_once():
     selector = ImportanceSelector(Y, batch_size=3, max_lag=2)
     iterator = iter(selector)
     first, second = next(iterator), next(iterator)
-    with pytest.raises(SelectionError, match="say which one with index="):
+    oldest = selector.mean(np.ones(3))
+    with pytest.raises(
+        SelectionError, match=r"call observe\(losses\) after each step, or .* index="
+    ):
         selector.mean(np.ones(3))
     for index in (second, first):
         weights = selector.importance_weights(index)
         assert selector.mean(np.ones(3), index) == pytest.approx(weights.sum())
+    assert selector.mean(np.ones(3), first) == oldest
+    selector.observe(np.ones(3))
+    assert selector.importance_weights().tolist() == selector.importance_weights(second).tolist()
     assert len(next(iterator)) == 1
 
 

@@ -50,7 +50,9 @@ def samples(batches):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_starts_with_the_same_warm_up(strategy):
     def batches(strategy, **settings):
-        selector = make_selector(strategy, Y, X=X, batch_size=8, warm_up_epochs=3, **settings)
+        selector = make_selector(
+            strategy, Y, X=X, batch_size=8, warm_up_epochs=3, epochs=5, **settings
+        )
         assert isinstance(selector, WarmUp)
         assert selector.strategy == strategy
         return drain(selector, per_label, epochs=5)
@@ -215,8 +217,9 @@ def test_a_word_that_is_no_pressure_is_refused():
 
 def test_a_study_gives_each_strategy_the_pressure_that_its_selector_has():
     for strategy in STRATEGIES:
-        named = make_selector(strategy, Y, X=X, selection_pressure=default_pressure(strategy))
-        plain = make_selector(strategy, Y, X=X)
+        own = default_pressure(strategy)
+        named = make_selector(strategy, Y, X=X, epochs=9, selection_pressure=own)
+        plain = make_selector(strategy, Y, X=X, epochs=9)
         pressure = getattr(plain.selector, "_pressure", lambda epoch: None)
         assert pressure(0) == getattr(named.selector, "_pressure", lambda epoch: None)(0)
 

@@ -1,5 +1,8 @@
 """Every selector keeps the contract."""
 
+import queue
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -80,7 +83,7 @@ class LossDrivenContract(SelectorContract):
         selector = self.make(n=3, batch_size=3)
         for _ in selector:
             pass
-        with pytest.raises(SelectionError, match="have no losses yet"):
+        with pytest.raises(SelectionError, match="1 earlier batch has no losses yet"):
             next(iter(selector))
 
     @pytest.mark.parametrize("losses", [np.full(N, -1.0), np.full(N, np.inf), np.zeros(4)])
@@ -277,6 +280,31 @@ class TestWarmUpBeforeRandom(SelectorContract):
 def test_unusable_weights_say_so(weights, n_samples, message):
     with pytest.raises(SelectionError, match=message):
         AdaptiveSelector(weights, n_samples=n_samples, batch_size=2)
+
+
+def test_threads_may_draw_and_observe_at_once():
+    n, b = 400, 10
+    selector = AdaptiveSelector(1.0, n_samples=n, batch_size=b, max_lag=n)
+    drawn, observed = queue.SimpleQueue(), np.zeros(n)
+
+    def observe():
+        while (index := drawn.get()) is not None:
+            observed[index] = 1 + index % 7
+            selector.observe(observed[index], index)
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(observe) for _ in range(4)]
+        for index in selector:
+            drawn.put(index)
+        for _ in waiting:
+            drawn.put(None)
+        for each in waiting:
+            each.result()
+    assert not selector._pending
+    scores = selector._law.scores
+    seen = np.isfinite(scores)
+    assert np.array_equal(scores[seen], observed[seen])
+    assert selector._law.l_max == scores[seen].max()
 
 
 def test_label_figures_of_the_diagnostics():

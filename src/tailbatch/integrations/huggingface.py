@@ -19,6 +19,7 @@ from tailbatch.integrations.pytorch import (
     check_read_ahead,
     corrected_loss,
 )
+from tailbatch.losses import Loss
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 from tailbatch.training.distributed import DistributedSelector
@@ -108,10 +109,16 @@ class SelectiveTrainerMixin(_Base):
     ``gradient_accumulation_steps`` batches at a time, so ``max_lag`` must be at least one less.
     Evaluation is as ever.
 
+    The mixin comes first among the bases. A Trainer with a ``compute_loss`` of its own comes after it,
+    and returns ``(loss, outputs)`` when it is asked for the outputs.
+
     Parameters
     ----------
     selector
         Chooses the batches of ``train_dataset``; alike on every process.
+    loss
+        A loss of `tailbatch.losses` to train on in place of the model's own. The selector still hears
+        plain binary cross-entropy.
     *args, **kwargs
         As for ``Trainer``.
 
@@ -123,8 +130,31 @@ class SelectiveTrainerMixin(_Base):
     Then ``SelectiveTrainer(model=..., args=..., train_dataset=..., selector=selector).train()``.
     """
 
-    def __init__(self, *args: Any, selector: AnySelector, **kwargs: Any) -> None:
+    _reached = False  # compute_loss below was called in this training step
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        places = {kind: place for place, kind in enumerate(cls.__mro__)}
+        if places.get(Trainer, len(places)) < places[SelectiveTrainerMixin]:
+            bases = [base.__name__ for base in cls.__bases__ if base is not SelectiveTrainerMixin]
+            raise SelectionError(
+                f"{cls.__name__} has the mixin behind Trainer, which would never call it: write class "
+                f"{cls.__name__}(SelectiveTrainerMixin, {', '.join(bases)})"
+            )
+
+    def __init__(
+        self, *args: Any, selector: AnySelector, loss: Loss | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        if not isinstance(loss, Loss | None):
+            raise SelectionError(
+                f"loss must be one of tailbatch.losses, such as weighted_bce(Y), got a "
+                f"{type(loss).__name__}; for another one override compute_loss and training_losses"
+            )
+        # Its mean over a small batch is still to be divided by the number of accumulated ones.
+        self._own_loss = None if loss is None else loss.to(self.args.device)
+        if loss is not None:
+            self.loss_is_scaled_for_ga = False
         if self.args.ignore_data_skip:
             raise SelectionError(
                 "ignore_data_skip=True would train the rest of an interrupted epoch as a whole one: "
@@ -180,6 +210,30 @@ class SelectiveTrainerMixin(_Base):
             in_order=usual.in_order,
         )
 
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any) -> Tensor:
+        """Train on a batch, and refuse a ``compute_loss`` that leaves the selector out."""
+        self._reached = False
+        try:
+            loss: Tensor = super().training_step(model, inputs, *args)
+        except TypeError as error:  # such as a model that does not know the index of the batch
+            if self._reached:
+                raise
+            raise self._left_out() from error
+        if not self._reached:
+            raise self._left_out()
+        return loss
+
+    def _left_out(self) -> SelectionError:
+        kinds = type(self).__mro__
+        before = kinds[: kinds.index(SelectiveTrainerMixin)]
+        own = next((kind for kind in before if "compute_loss" in vars(kind)), type(self))
+        return SelectionError(
+            f"{own.__name__}.compute_loss never reached SelectiveTrainerMixin.compute_loss, so the "
+            "selector hears no losses: put the mixin first and your own compute_loss in a Trainer after "
+            "it, class SelectiveTrainer(SelectiveTrainerMixin, MyTrainer), or call "
+            "super().compute_loss(...)"
+        )
+
     def compute_loss(
         self,
         model: torch.nn.Module,
@@ -188,11 +242,17 @@ class SelectiveTrainerMixin(_Base):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Return the Trainer's loss, and tell the selector the losses of a training batch."""
+        self._reached = True
         index = inputs.pop(INDEX, None)
+        labels = inputs.get("labels")  # which the Trainer may take out
+        loss, outputs = self._loss_and_outputs(model, inputs, num_items_in_batch)
         if index is None:  # evaluation
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        labels = inputs["labels"]  # which the Trainer may take out
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            return (loss, outputs) if return_outputs else loss
+        if labels is None:
+            raise SelectionError(
+                'a training batch has no "labels", which the selector\'s losses are computed from: '
+                "name the label column so, or override selection_losses and training_losses"
+            )
         index = index.cpu().numpy()
         loss = loss * self.selector.loss_scale(index)
         if self.selector.corrected:
@@ -201,12 +261,33 @@ class SelectiveTrainerMixin(_Base):
         self.selector.observe(self.selection_losses(outputs, labels), index)
         return (loss, outputs) if return_outputs else loss
 
+    def _loss_and_outputs(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        num_items_in_batch: Tensor | int | None,
+    ) -> tuple[Tensor, Any]:
+        if self._own_loss is not None and "labels" in inputs:
+            outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+            loss: Tensor = self._own_loss(_logits(outputs).float(), inputs["labels"])
+            return loss, outputs
+        both = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if not isinstance(both, tuple):
+            raise SelectionError(
+                "the compute_loss below SelectiveTrainerMixin must return (loss, outputs) when "
+                f"return_outputs is True, got a {type(both).__name__}"
+            )
+        return both
+
     def training_losses(self, outputs: Any, labels: Tensor) -> Tensor:
         """Return what the Trainer's loss is the mean of, with its graph: (b,) or (b, q).
 
-        Corrected selection (``importance``, ``corrected=True``) weighs them. Binary cross-entropy, as
-        ``problem_type="multi_label_classification"`` trains on; override it for another loss.
+        Corrected selection (``importance``, ``corrected=True``) gives them weights. They are those of
+        `loss`, or else binary cross-entropy, as ``problem_type="multi_label_classification"`` trains
+        on; override it for another loss.
         """
+        if self._own_loss is not None:
+            return self._own_loss.rows(_logits(outputs).float(), labels)
         return binary_cross_entropy_with_logits(
             _logits(outputs).float(), labels.float(), reduction="none"
         )
@@ -219,8 +300,10 @@ class SelectiveTrainerMixin(_Base):
 
 
 def _logits(outputs: Any) -> Tensor:
-    logits: Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs[1]
-    return logits
+    if isinstance(outputs, dict):
+        return cast(Tensor, outputs["logits"])
+    # A tuple begins with the loss, unless the model was called without labels.
+    return cast(Tensor, outputs[1] if outputs[0].ndim == 0 else outputs[0])
 
 
 class _SaveSelector(TrainerCallback):

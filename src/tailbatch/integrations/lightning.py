@@ -22,13 +22,13 @@ class SelectionCallback(Callback):
         losses = binary_cross_entropy_with_logits(self(x), y, reduction="none")
         return {"loss": losses.mean(), "losses": losses}
 
-    With workers return ``"index"`` as well (`IndexedDataset`). The state goes into Lightning's
+    With ``in_order=False`` return ``"index"`` as well (`IndexedDataset`). The state goes into Lightning's
     checkpoints and resumes in the middle of an epoch. Validation does not touch the selector, and with
     ``accumulate_grad_batches`` each small batch is drawn and observed by itself.
 
     With corrected selection (``importance``, ``corrected=True``) the batch's importance weights are put
-    into the loss by itself, if that is ``losses.mean()``; return ``selector.mean(losses)`` where it is
-    another one, and in manual optimization.
+    into the loss automatically, if that is ``losses.mean()``. For another loss, and in manual
+    optimization, return ``selector.mean(losses)``.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class SelectionCallback(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Agree on the epoch: Lightning's own ``set_epoch`` does not reach batch samplers."""
-        # Where they agree, workers may have begun the epoch already, and it has to go on.
+        # Where they agree, workers may have begun the epoch already, and it has to continue.
         if self.selector.epoch != trainer.current_epoch:
             self.selector.set_epoch(trainer.current_epoch)
 

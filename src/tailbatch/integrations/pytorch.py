@@ -24,8 +24,8 @@ AnySelector: TypeAlias = Selector | DistributedSelector
 class IndexedDataset(Dataset[tuple[int, Item]]):
     """A dataset whose items carry their index, so that a batch says whose losses are whose.
 
-    Needed where more than one batch can be under way: with workers, with ``in_order=False``, or with
-    anything that reads ahead. Hand the index of the batch to ``observe(losses, index)``.
+    Needed where batches do not come in the order drawn, as with ``in_order=False``, and useful as a check
+    wherever a loader reads ahead. Hand the index of the batch to ``observe(losses, index)``.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class SelectiveLoader(DataLoader[Any]):
     Parameters
     ----------
     dataset
-        Any map-style dataset; an `IndexedDataset` where batches are read ahead.
+        Any map-style dataset, or an `IndexedDataset`, whose batches say which samples they hold.
     selector
         Chooses the batches. Its ``max_lag`` must allow what the workers read ahead.
     **options
@@ -169,7 +169,7 @@ def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any)
     losses
         Those of each sample (b,) or label (b, q), with their graph.
     index
-        The batch; None while only one is under way.
+        The batch; None is the oldest pending one.
 
     Examples
     --------
@@ -183,8 +183,10 @@ def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any)
     if not selector.corrected or selector.weights_used(index):
         return loss
     scale = selector.loss_scale(index) if isinstance(selector, DistributedSelector) else 1.0
-    told = isinstance(losses, Tensor) and losses.requires_grad
-    if told and torch.isclose(loss.detach().float(), losses.detach().float().mean() * scale, 1e-2):
+    has_graph = isinstance(losses, Tensor) and losses.requires_grad
+    if has_graph and torch.isclose(
+        loss.detach().float(), losses.detach().float().mean() * scale, 1e-2
+    ):
         weighted: Tensor = selector.mean(losses, index)
         corrected: Tensor = loss + (weighted - losses.mean()) * scale
         return corrected

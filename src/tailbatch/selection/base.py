@@ -1,19 +1,22 @@
 """The selector: epochs of index batches out, losses in, and a state that continues bit for bit."""
 
 import inspect
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from time import perf_counter
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from tailbatch.errors import SelectionError, StaleSelectionError
+from tailbatch.imbalance import label_counts
 from tailbatch.selection.batches import (
     Batch,
     PendingBatches,
+    lag_of_loader,
     loaded_batches,
     refuse_unweighted,
     saved_batches,
@@ -35,6 +38,8 @@ from tailbatch.selection.inputs import (
     state_integer,
     whole_number,
 )
+from tailbatch.selection.schedule import OwnPressure
+from tailbatch.selection.shown import Shown
 from tailbatch.selection.weighting import Efficiency, error_norms
 
 STATE_VERSION = 2
@@ -49,7 +54,7 @@ class Settings(TypedDict, total=False):
     labels: object
 
 
-class Selector(PendingBatches, ABC):
+class Selector(PendingBatches, Shown, ABC):
     """Draws each epoch's batches of sample indices; use it as ``DataLoader(batch_sampler=...)``.
 
     An epoch is ``ceil(n / batch_size)`` batches and n draws, the last batch short. A batch is
@@ -78,7 +83,7 @@ class Selector(PendingBatches, ABC):
 
     strategy: str
     """What it is called everywhere."""
-    default_pressure: ClassVar[float | Literal["imbalance"] | None] = None
+    default_pressure: ClassVar[OwnPressure] = None
     """Its selection pressure where none is named; None for a strategy without one."""
     takes_features: ClassVar[bool] = False
     """Whether its constructor takes features ``X``, or selection ``weights`` that are made from them."""
@@ -87,7 +92,7 @@ class Selector(PendingBatches, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # The signature is the declaration, so that nobody trains without features by oversight.
+        # The signature is the declaration, so that features cannot be forgotten.
         takes = {"X", "weights"} & inspect.signature(cls.__init__).parameters.keys()
         cls.takes_features = cls.takes_features or bool(takes)
 
@@ -111,22 +116,24 @@ class Selector(PendingBatches, ABC):
                 f"got {self.labels.shape[0]}"
             )
         self._epoch = 0
-        self._number = 0  # batches drawn in the epoch under way
+        self._number = 0  # batches drawn in the current epoch
         self._under_way = False  # an epoch has begun and its end has not been reached
         self._resuming = False  # that epoch comes from a saved state
         self._pending = []
-        self._heard = False  # somebody observes, also where no losses are needed
+        self._heard = False  # observe was called, also where no losses are needed
         self._iterator: object = None  # a token of the one live iterator
         self._seconds = 0.0
         self._lag = 0
         self._dropped = 0
         self._efficiency = Efficiency(len(self))
+        # A thread may draw while another one observes: each of both is done as a whole.
+        self._lock = threading.Lock()
 
     # ---- batches out -----------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or the next one."""
+        """The current epoch, or the next one between epochs."""
         return self._epoch
 
     def __len__(self) -> int:
@@ -142,7 +149,7 @@ class Selector(PendingBatches, ABC):
         """Hand out one epoch, each batch drawn when it is asked for."""
         if self._iterator is not None:
             raise SelectionError(
-                "another iterator over this selector is still under way: finish it or let go of it "
+                "another iterator over this selector is still in use: finish it or delete it "
                 "first (set_epoch() also ends it)"
             )
         token = self._iterator = object()
@@ -152,7 +159,9 @@ class Selector(PendingBatches, ABC):
                     yield batch.index.copy()
                     self._check_iterator(token)
             while self._number < len(self):
-                yield self._next_batch().index.copy()
+                with self._lock:
+                    index = self._next_batch().index.copy()
+                yield index
                 self._check_iterator(token)
             self._epoch, self._number, self._under_way = self._epoch + 1, 0, False
         finally:
@@ -163,7 +172,7 @@ class Selector(PendingBatches, ABC):
         """Make `epoch` the next one, for frameworks that count epochs themselves.
 
         An epoch just loaded from a saved state continues if it has this number; any other epoch
-        under way is left, and its pending batches are dropped.
+        that has begun is left, and its pending batches are dropped.
         """
         epoch = whole_number("epoch", epoch, least=0)
         if epoch == self._epoch and (self._resuming or not self._under_way):
@@ -175,7 +184,7 @@ class Selector(PendingBatches, ABC):
         self._iterator = None
 
     def _open_epoch(self) -> list[Batch]:
-        """Begin an epoch, or go on with a loaded one and return its pending batches."""
+        """Begin an epoch, or continue a loaded one and return its pending batches."""
         if self._resuming:
             self._resuming = False
             return list(self._pending)
@@ -226,11 +235,12 @@ class Selector(PendingBatches, ABC):
         waiting = len(self._pending)
         if not self.needs_losses or waiting <= self.max_lag:
             return
+        earlier = "1 earlier batch has" if waiting == 1 else f"{waiting} earlier batches have"
         raise StaleSelectionError(
-            f"batch {self._number} of epoch {self._epoch} was asked for while {waiting} earlier "
-            f"ones have no losses yet (max_lag={self.max_lag}). Call observe(losses) after every "
-            f"step; if a loader reads ahead (DataLoader workers, prefetch, gradient accumulation), "
-            f"use num_workers=0 or allow it with max_lag={waiting}"
+            f"batch {self._number} of epoch {self._epoch} was asked for while {earlier} no losses "
+            f"yet (max_lag={self.max_lag}). Call observe(losses) after every step; if a loader reads "
+            "ahead (DataLoader workers, prefetch, gradient accumulation), use num_workers=0 or allow "
+            f"it with max_lag={lag_of_loader(waiting)}"
         )
 
     # ---- losses in -------------------------------------------------------------------------
@@ -244,30 +254,32 @@ class Selector(PendingBatches, ABC):
             Per sample (b,) or per label (b, q), in the order of the batch, finite and >= 0. Arrays,
             lists and torch tensors on any device.
         index
-            The batch they belong to. May be left out only while exactly one batch is pending.
+            The batch they belong to; the oldest pending one if left out. Needed only where batches
+            are not trained on in the order drawn, as with ``DataLoader(in_order=False)``.
 
         Raises
         ------
         SelectionError
             If the losses cannot be used or the batch is not pending; nothing is changed then.
         """
-        start = perf_counter()
-        place = self._find_pending(index)
-        batch = self._pending[place]
-        if self.corrected:
-            refuse_unweighted([batch])
-        values = checked_losses(losses, batch.index)
-        sizes = self._learn(values, batch.index)
-        if self.corrected and not self.softened and batch.weights is not None:
-            self._efficiency.add(error_norms(values) if sizes is None else sizes, batch.weights)
-        del self._pending[place]
-        self._heard = True
-        self._seconds += perf_counter() - start
+        with self._lock:
+            start = perf_counter()
+            place = self._find_pending(index)
+            batch = self._pending[place]
+            if self.corrected:
+                refuse_unweighted([batch])
+            values = checked_losses(losses, batch.index)
+            sizes = self._learn(values, batch.index)
+            if self.corrected and not self.softened and batch.weights is not None:
+                self._efficiency.add(error_norms(values) if sizes is None else sizes, batch.weights)
+            del self._pending[place]
+            self._heard = True
+            self._seconds += perf_counter() - start
 
     # ---- looking ---------------------------------------------------------------------------
 
     def probabilities(self) -> FloatArray:
-        """Return each sample's chance to be drawn first, shape (n,); for looking, costs O(n)."""
+        """Return each sample's chance to be drawn first, shape (n,); costs O(n)."""
         return self._probabilities(self._epoch)
 
     def diagnostics(self) -> SelectionDiagnostics:
@@ -288,11 +300,12 @@ class Selector(PendingBatches, ABC):
             batch_size=min(self.batch_size, self.n_samples),
             gain=self._efficiency.gain if self.corrected else None,
             heaviest_share=self._efficiency.heaviest_share if self.corrected else None,
+            label_counts=None if labels is None else label_counts(labels),
         )
 
     @property
     def times_drawn(self) -> npt.NDArray[np.int32]:
-        """How often each sample was drawn this epoch, shape (n,); to look at, not to change."""
+        """How often each sample was drawn this epoch, shape (n,); not to be changed."""
         return self._times_drawn
 
     @cached_property
@@ -364,16 +377,21 @@ class Selector(PendingBatches, ABC):
         return described(self._settings())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: without the iterator, it goes on where this one stands."""
+        """Return what a copy is made of: it continues where this one stands, without the iterator."""
         parts = vars(self) | {"_iterator": None}
+        del parts["_lock"]  # which cannot be copied
         epoch, number, under_way = self._where_to_continue()
         if self._iterator is not None or epoch < self._epoch:
             parts |= {"_epoch": epoch, "_number": number}
             parts |= {"_under_way": under_way, "_resuming": under_way}
         return parts
 
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        """Make a copy of its parts, with a lock of its own."""
+        vars(self).update(parts, _lock=threading.Lock())
+
     def _where_to_continue(self) -> tuple[int, int, bool]:
-        """Return epoch, batch number and whether it is under way, for a loaded state to go on from."""
+        """Return epoch, batch number and whether it has begun, for a loaded state to continue from."""
         wanted = self._pending and (self.needs_losses or self._heard)
         if wanted and not self._under_way and self._pending[0].epoch == self._epoch - 1:
             # A loader has read to the end of the epoch; its last batches are still to be trained on.
@@ -389,7 +407,7 @@ class Selector(PendingBatches, ABC):
             raise SelectionError(
                 f"the saved state is of version {version}, this package reads version "
                 f"{STATE_VERSION}, which names all settings: continue with the version of the "
-                "package that saved it, or start anew"
+                "package that saved it, or start again"
             )
         pairs: dict[str, tuple[object, object]] = {}
         for key, own in self._identity().items():
@@ -410,7 +428,7 @@ class Selector(PendingBatches, ABC):
     # ---- what a strategy fills in ----------------------------------------------------------
 
     needs_losses: bool = False
-    #: The weights undo only a part of the preference, so what they gain cannot be told from them.
+    #: The weights undo only a part of the preference, so the gain cannot be measured.
     softened: bool = False
     #: Warm-up epochs where none are named.
     warm_up_by_default: ClassVar[int] = 3

@@ -1,5 +1,6 @@
 """Batches that were handed out and wait for their losses, with the weights of their samples."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -19,21 +20,38 @@ class Batch:
     index: IntArray
     weights: FloatArray | None  # None: 1 / b each
     epoch: int
-    asked: bool = False  # somebody has taken its weights
+    asked: bool = False  # its weights were taken
 
 
 def refuse_unweighted(batches: Sequence[Batch]) -> None:
-    """Refuse to go on from corrected batches whose weights nobody has taken."""
+    """Refuse to leave corrected batches whose weights were never taken."""
     if any(batch.weights is not None and not batch.asked for batch in batches):
         raise SelectionError(
             "the weights of a batch were never used, so likelier samples would count for more: write "
-            "loss = selector.mean(losses) instead of losses.mean(), before observe(losses). Where a "
-            "loader reads ahead, allow it with max_lag= and name the batch, mean(losses, index)"
+            "loss = selector.mean(losses) instead of losses.mean(), before observe(losses). If a loader "
+            f"reads ahead (DataLoader workers, prefetch), allow it with max_lag={lag_of_loader(1)}"
         )
 
 
+def lag_of_loader(waiting: int) -> int:
+    """Return how many batches the loader that is asking for one reads ahead, at least `waiting`.
+
+    The loader is found on the call stack, so this is for error messages: one with workers asks for
+    ``num_workers * prefetch_factor`` batches before the first is trained on.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        loader = frame.f_locals.get("self")
+        workers = getattr(loader, "_num_workers", None)
+        ahead = getattr(loader, "_prefetch_factor", None)
+        if isinstance(workers, int) and isinstance(ahead, int):
+            return max(waiting, workers * ahead)
+    return waiting
+
+
 class PendingBatches:
-    """What a selector does with batches under way: finds them by their index, and weighs them."""
+    """What a selector does with pending batches: finds them by their index, and hands out weights."""
 
     _pending: list[Batch]
     max_lag: int
@@ -52,7 +70,8 @@ class PendingBatches:
 
     def unequal_weights(self, index: npt.ArrayLike | None = None) -> FloatArray | None:
         """Return the `importance_weights` of a pending batch; None where a plain mean is meant."""
-        return None if self._weigh(index).weights is None else self.importance_weights(index)
+        weights = self._weigh(index).weights
+        return None if weights is None else weights.copy()
 
     def mean(self, losses: Any, index: npt.ArrayLike | None = None) -> Any:
         """Return the loss to train on: the batch's estimate of the mean loss over all n samples.
@@ -67,7 +86,7 @@ class PendingBatches:
             Per sample (b,) or per label (b, q), in the order of the batch: a tensor, whose graph is
             kept, or an array. Not yet averaged: ``reduction="none"``.
         index
-            As for `observe`, and before it; needed where weights are and a loader reads ahead.
+            As for `observe`, and before it.
 
         Examples
         --------
@@ -83,26 +102,29 @@ class PendingBatches:
         return weighted_mean(losses, self._weigh(index).weights)
 
     def weights_used(self, index: npt.ArrayLike | None = None) -> bool:
-        """Tell whether somebody has taken the weights of a pending batch, for adapters."""
+        """Tell whether the weights of a pending batch were taken, for adapters."""
         return self._pending[self._find_pending(index)].asked
 
     def _weigh(self, index: npt.ArrayLike | None) -> Batch:
         """Return a pending batch, whose weights are now known to be used."""
         batch = self._pending[self._find_pending(index)]
+        again = index is None and batch.asked and batch.weights is not None
+        if again and len(self._pending) > 1:
+            raise SelectionError(
+                f"{len(self._pending)} batches are pending, and the weights of the oldest were taken "
+                "already: call observe(losses) after each step, or say which batch with index="
+            )
         for other in self._pending:  # equal batches cannot be told apart
             other.asked |= other is batch or np.array_equal(other.index, batch.index)
         return batch
 
     def _find_pending(self, index: npt.ArrayLike | None) -> int:
         """Return the place of a batch among the pending ones, or say why it has none."""
-        waiting = len(self._pending)
         if index is None:
-            if waiting == 1:
-                return 0
+            if self._pending:
+                return 0  # loaders hand batches over in the order drawn
             raise SelectionError(
                 "no batch is waiting for losses: draw one first (each is observed once)"
-                if waiting == 0
-                else f"{waiting} batches are waiting for losses: say which one with index="
             )
         wanted = as_array(index)
         for place, batch in enumerate(self._pending):

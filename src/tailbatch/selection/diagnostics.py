@@ -1,14 +1,15 @@
-"""What a selector has been doing: figures worked out only when somebody looks."""
+"""What a selector has been doing: figures that are computed only when asked for."""
 
 from dataclasses import dataclass
-from html import escape
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from tailbatch.imbalance import minority_labels
-from tailbatch.selection.inputs import FloatArray, LabelMatrix
+from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix
+from tailbatch.selection.shown import as_html, as_lines, plot_exposure
 
 _ROWS_AT_ONCE = 65536
 _LITTLE = 0.05  # a gain within this is called little
@@ -21,9 +22,9 @@ class SelectionDiagnostics:
     Attributes
     ----------
     epoch, batches
-        The epoch under way (or next) and the batches drawn in it.
+        The current epoch (or the next one) and the batches drawn in it.
     effective_sample_size
-        ``1 / sum p_i^2``: from 1 to n, n when the law is uniform.
+        ``1 / sum p_i^2``: from 1 to n, n when all samples are equally likely.
     effective_pressure
         ``max p_i / min p_i``: what the selection pressure comes to with the losses at hand.
     distinct_share
@@ -48,6 +49,8 @@ class SelectionDiagnostics:
         corrected, or no losses have been observed.
     heaviest_share
         Share of a batch's weight that its heaviest sample has, on average; None as above.
+    label_counts
+        How many rows each label has; None when the selector does not know the labels.
 
     Notes
     -----
@@ -84,6 +87,7 @@ class SelectionDiagnostics:
     batch_size: int = 0
     gain: float | None = None
     heaviest_share: float | None = None
+    label_counts: IntArray | None = None
 
     @property
     def effective_batch_size(self) -> float | None:
@@ -96,17 +100,17 @@ class SelectionDiagnostics:
         worth = self.effective_batch_size
         if self.gain is None or worth is None:
             return ""
-        told = f"{self.batch_size} drawn are worth {worth:.0f} drawn uniformly"
+        compared = f"{self.batch_size} drawn are worth {worth:.0f} drawn uniformly"
         if self.gain > 1 + _LITTLE:
-            return f"Selection pays: {told}."
+            return f"Selection pays: {compared}."
         if self.gain < 1 - _LITTLE:
-            return f"Selection costs: {told}; draw more uniformly (a larger mix, a lower pressure)."
-        return f"Selection changes little: {told}."
+            return f"Selection costs: {compared}; draw more uniformly (a larger mix, a lower pressure)."
+        return f"Selection changes little: {compared}."
 
     def rows(self) -> list[tuple[str, str]]:
         """Return names and values as text, in the order of the printed table."""
         shown = [
-            ("epoch", f"{self.epoch}, {self.batches} batches drawn"),
+            ("epoch", f"{self.epoch}, {_batches(self.batches)} drawn"),
             ("effective samples", f"{self.effective_sample_size:,.0f}"),
             ("effective pressure", f"{self.effective_pressure:.3g}"),
             ("distinct samples", f"{self.distinct_share:.0%}"),
@@ -120,21 +124,30 @@ class SelectionDiagnostics:
             shown.append(("effective batch", f"{self.effective_batch_size:.0f}"))
         if self.heaviest_share is not None:
             shown.append(("heaviest draw", f"{self.heaviest_share:.1%} of the weight"))
-        lost = f", {self.dropped_batches} batches dropped" if self.dropped_batches else ""
+        lost = f", {_batches(self.dropped_batches)} dropped" if self.dropped_batches else ""
         return [*shown, ("seconds", f"{self.seconds:.3g}"), ("lag", f"{self.lag}{lost}")]
 
     def __repr__(self) -> str:
         """Return the table as lines, with the verdict where there is one."""
-        lines = [f"{name:<20}{value}" for name, value in self.rows()]
-        return "\n".join([*lines, self.verdict] if self.verdict else lines)
+        return as_lines(self.rows(), self.verdict)
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in self.rows()
-        )
-        return f"<table>{cells}</table><p>{escape(self.verdict)}</p>"
+        return as_html(self.rows(), self.verdict)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot each label's exposure against its number of rows; return matplotlib's axes.
+
+        Parameters
+        ----------
+        ax
+            Axes to draw into; new ones if None.
+        """
+        return plot_exposure(self.label_exposure, self.label_counts, ax)
+
+
+def _batches(count: int) -> str:
+    return "1 batch" if count == 1 else f"{count:,} batches"
 
 
 def label_exposure(labels: LabelMatrix, times_drawn: npt.NDArray[np.int32]) -> FloatArray:

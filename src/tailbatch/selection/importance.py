@@ -1,4 +1,4 @@
-"""Importance sampling for multi-label losses: preferred samples weigh less, so the goal stays."""
+"""Importance sampling for multi-label losses: preferred samples count less, which keeps the goal."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, Unpack
@@ -137,12 +137,12 @@ def systematic_sample(
 
 
 class ImportanceSelector(Selector):
-    """Samples that would move the model far come more often, and weigh as much less.
+    """Samples that would move the model far come more often, and count less by as much.
 
     Sample i is drawn with probability ``p_i = (1 - mix) g_i / sum(g) + mix / n``, where g is its
-    gradient's norm by the logits, and its loss weighs ``1 / (n p_i)``, at most ``1 / mix``. So the
-    expected gradient is that of shuffled epochs, and its variance is lower where g is near the truth.
-    Train on ``selector.mean(losses)``.
+    gradient's norm by the logits, and its loss has the weight ``1 / (n p_i)``, at most ``1 / mix``. So
+    the expected gradient is that of shuffled epochs, and its variance is lower where g is near the
+    truth. Train on ``selector.mean(losses)``.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class ImportanceSelector(Selector):
         schedule such as ``Linear(0.3, 1)``, which ends on shuffled epochs.
     beta
         1 corrects fully. Below, weights are ``(n p_i)^-beta`` scaled to sum to 1 in each batch: biased
-        towards the preferred samples, the more the smaller beta is; 0 weighs all alike.
+        towards the preferred samples, the more the smaller beta is; 0 gives all the same weight.
     positive_weights
         w (q,), the loss's weights of positives; or the loss itself, if it has them as
         ``positive_weights`` (None there: all 1). Default `imbalance.positive_weights`, those of
@@ -346,7 +346,7 @@ def checked_positive_weights(given: object, Y: LabelMatrix) -> FloatArray:
         given = given.positive_weights
         if given is None:
             return np.ones(q)
-        if as_array(given).shape == (1,):  # a loss that weighs all labels alike
+        if as_array(given).shape == (1,):  # a loss with one weight for all labels
             given = np.repeat(as_array(given), q)
     weights = as_array(given)
     if weights.shape != (q,) or weights.dtype.kind not in "biuf":

@@ -101,7 +101,7 @@ def in_fixed_order(values: npt.NDArray[Any]) -> FloatArray:
     """Return values as float64, row after row in memory; a copy only where they are not yet.
 
     NumPy adds along a row in an order that depends on how an array lies in memory. Laid out alike,
-    equal rows have equal sums, whatever the batch around them and whoever made the array.
+    equal rows have equal sums, whatever the batch around them and wherever the array comes from.
 
     Examples
     --------

@@ -29,7 +29,7 @@ from tailbatch.selection.inputs import (
     whole_number,
 )
 from tailbatch.selection.loss_law import LossLaw, unseen
-from tailbatch.selection.schedule import Constant, Schedule, as_schedule
+from tailbatch.selection.schedule import Constant, OwnPressure, Schedule, as_schedule
 
 _ROWS_AT_ONCE = 1 << 18
 
@@ -79,7 +79,7 @@ class LawSelector(Selector):
     full_batches
         Fill up the last batch of an epoch, as the authors' script does.
     corrected
-        Draw each sample of a batch independently, so that it may be there twice, and weigh it by
+        Draw each sample of a batch independently, so that it may be there twice, with the weight
         ``1 / (n p_i)``: training on `mean` then has the same expected gradient as shuffled epochs. The
         weights cost no O(n) a batch.
     importance
@@ -172,7 +172,7 @@ class LossDrivenSelector(LawSelector):
     law
         `RankLaw` or `QuantizationLaw`; it belongs to this selector from now on.
     selection_pressure
-        s_e, a number from 1 (uniform) or a schedule such as ``Geometric(64, 1)``.
+        s_e: a number from 1 (uniform), a schedule such as ``Geometric(64, 1)``, or its two numbers.
     epochs
         Number of epochs after the warm-up, for schedules that need it.
     initial_losses
@@ -200,7 +200,7 @@ class LossDrivenSelector(LawSelector):
     """
 
     strategy: str = "loss_driven"
-    default_pressure: ClassVar[float | Literal["imbalance"] | None] = 16.0
+    default_pressure: ClassVar[OwnPressure] = 16.0
     needs_losses = True
     _law: LossLaw
 
@@ -210,7 +210,7 @@ class LossDrivenSelector(LawSelector):
         *,
         score: Score,
         law: LossLaw,
-        selection_pressure: float | Schedule,
+        selection_pressure: float | Schedule | tuple[float, float],
         epochs: int | None = None,
         initial_losses: npt.ArrayLike | None = None,
         reference_renewal: Literal["batch", "epoch"] = "batch",

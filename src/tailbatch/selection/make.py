@@ -3,7 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 from scipy import sparse
 
@@ -13,12 +13,16 @@ from tailbatch.registry import Registry, check_known, qualified_name
 from tailbatch.selection.adaptive import AdaptiveSelector
 from tailbatch.selection.base import Selector
 from tailbatch.selection.chain import ChainSelector
+from tailbatch.selection.d2ace import D2ACESelector
+from tailbatch.selection.doubt import BoundarySelector, RecencySelector
 from tailbatch.selection.hard import HardSelector
 from tailbatch.selection.importance import ImportanceSelector
 from tailbatch.selection.inputs import LabelMatrix, as_array, label_matrix, whole_number
+from tailbatch.selection.label_first import ClassAwareSelector, CoverageSelector
 from tailbatch.selection.minority import MinoritySelector
 from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
-from tailbatch.selection.schedule import Schedule, as_schedule
+from tailbatch.selection.schedule import OwnPressure, Schedule, as_schedule
+from tailbatch.selection.uncertainty import UncertaintySelector
 from tailbatch.selection.warm_up import WarmUp
 
 logger = logging.getLogger(__name__)
@@ -69,6 +73,12 @@ for _kind in (
     ChainSelector,
     MinoritySelector,
     ImportanceSelector,
+    ClassAwareSelector,
+    CoverageSelector,
+    RecencySelector,
+    BoundarySelector,
+    UncertaintySelector,
+    D2ACESelector,
 ):
     register_strategy(_kind)
 
@@ -104,16 +114,15 @@ def make_selector(
     X
         Features or embeddings (n, d) of the training rows, scaled as for the model: the selection
         weights of ``adaptive`` and ``chain`` come from each row's neighbors. Without X they are 1.
-        Strategies that need no features ignore them.
+        ``d2ace`` needs X. Strategies that use no features ignore them.
     batch_size
         Samples in a batch.
     selection_pressure
-        s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR, at most 64, which is the default
-        of ``minority``. It is 16 for ``hard``, ``adaptive`` and ``chain``; ``random``, ``uniform``,
-        ``balanced`` and ``importance`` have none and refuse one.
+        s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR, at most 64. None is the strategy's
+        own (`default_pressure`); strategies that have none refuse one.
     warm_up_epochs
-        Plain shuffled epochs first, the same batches for every strategy. 3 where none are named, and
-        0 for ``importance``, which needs none.
+        Plain shuffled epochs first, the same batches for every strategy. 3 where none are named; 0 for
+        ``importance``, which needs none, and 10 for ``uncertainty`` and ``d2ace``, as in their papers.
     seed
         Everything random comes from it.
     epochs
@@ -171,17 +180,18 @@ def make_selector(
     return WarmUp(selector, epochs=warm_up_epochs, shuffle=shuffle)
 
 
-def default_pressure(strategy: StrategyLike) -> float | Literal["imbalance"] | None:
+def default_pressure(strategy: StrategyLike) -> OwnPressure:
     """Return the pressure of a strategy where none is named; None where it has none.
 
-    Also None for a name that is not known here, as in a report on records from elsewhere.
+    A pair is one that is annealed from the first number to the second. Also None for a name that is
+    not known here, as in a report on records from elsewhere.
 
     Examples
     --------
     >>> default_pressure("minority"), default_pressure("adaptive"), default_pressure("random")
     ('imbalance', 16.0, None)
     """
-    pressure: float | Literal["imbalance"] | None = _fact(strategy, "default_pressure", None)
+    pressure: OwnPressure = _fact(strategy, "default_pressure", None)
     return pressure
 
 

@@ -120,9 +120,7 @@ class QuantizationLaw(LossLaw):
 
     def passes(self, index: IntArray, bars: FloatArray) -> npt.NDArray[np.bool_]:
         """Say which uniform candidates to keep, by `bars`, to make them draws from this law."""
-        return np.asarray(
-            quantization_index(self.scores[index], self.l_max, self.n_samples) >= bars
-        )
+        return np.asarray(self._rank_by_size(self.scores[index]) >= bars)
 
     def log_weights(self, pressure: float) -> FloatArray:
         """Return ``(Q_i / n - 1) log s_e`` of all samples."""
@@ -135,7 +133,7 @@ class QuantizationLaw(LossLaw):
     def chances(self, index: IntArray, pressure: float) -> FloatArray:
         """Return the probabilities of a few samples, from the total weight, which is kept.
 
-        The total follows each change, and is added up anew when l_max or the pressure changes. A
+        The total follows each change, and is added up again when l_max or the pressure changes. A
         sample that holds l_max is in a batch with a chance of about b * s_e / n, so that costs
         b * s_e a batch on average, as drawing does. Whole numbers make it free of rounding.
         """
@@ -152,11 +150,53 @@ class QuantizationLaw(LossLaw):
         return np.asarray(np.rint(weights * 2 ** unit_bits(self.n_samples)), dtype=np.int64)
 
     def _log_weights(self, scores: FloatArray, pressure: float) -> FloatArray:
-        relative = quantization_index(scores, self.l_max, self.n_samples)
+        relative = self._rank_by_size(scores)
         relative /= self.n_samples
         relative -= 1.0
         relative *= math.log(pressure)
         return relative
+
+    def _rank_by_size(self, scores: FloatArray) -> FloatArray:
+        """Return from 0 to n how much a score is preferred; the weight is ``s_e^(this / n - 1)``."""
+        return quantization_index(scores, self.l_max, self.n_samples)
+
+
+class LowScoreLaw(QuantizationLaw):
+    """p_i proportional to ``s_e^(-Q_i / n)``: the smallest scores are drawn most often.
+
+    Drawn by rejection like `QuantizationLaw`. Samples never seen count as a score of 0.
+
+    Parameters
+    ----------
+    largest
+        The score that gives the lowest probability; None is the largest known score.
+
+    Examples
+    --------
+    >>> law = LowScoreLaw()
+    >>> law.reset(np.array([0.0, 1.0, 2.0, 4.0]))
+    >>> np.exp(law.log_weights(pressure=16))
+    array([1.    , 0.5   , 0.25  , 0.0625])
+    """
+
+    def __init__(self, *, largest: float | None = None) -> None:
+        super().__init__()
+        self._largest = largest
+
+    @property
+    def l_max(self) -> float:
+        """The score that gives the lowest probability."""
+        return self._maxima.largest if self._largest is None else self._largest
+
+    def settings(self) -> dict[str, Any]:
+        """Return the law's name and its largest score, if that is fixed."""
+        return {**super().settings(), "largest": self._largest}
+
+    def _rank_by_size(self, scores: FloatArray) -> FloatArray:
+        if self.l_max == 0:
+            return np.full_like(scores, self.n_samples)
+        known = np.where(np.isinf(scores), 0.0, scores)
+        return self.n_samples - quantization_index(known, self.l_max, self.n_samples)
 
 
 class BlockMaxima:

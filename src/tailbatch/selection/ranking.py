@@ -31,7 +31,7 @@ class RankLaw(LossLaw):
     _order: "RankOrder | None" = None
 
     def reset(self, scores: FloatArray, cap: float = 0.0) -> None:
-        """Start from these scores; they are sorted when somebody asks."""
+        """Start from these scores; they are sorted at the first draw."""
         super().reset(scores, cap)
         self._order = None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tailbatch.selection.inputs import LabelMatrix, check_pressure
 
 Schedule: TypeAlias = Callable[[int, int | None], float]
 """From the epoch (0 is the first after warm-up) and the number of epochs to the pressure."""
+
+OwnPressure: TypeAlias = float | tuple[float, float] | Literal["imbalance"] | None
+"""A strategy's pressure where none is named: a number, (start, end), MeanIR, or None without one."""
 
 _LARGEST_PRESSURE = 64  # the paper's largest; beyond it nothing was tried
 
@@ -107,16 +110,22 @@ def imbalance_pressure(Y: LabelMatrix) -> float:
     return 1.0 if np.isnan(ratio) else min(ratio, _LARGEST_PRESSURE)
 
 
-def as_schedule(pressure: float | Schedule | str, Y: LabelMatrix | None = None) -> Schedule:
-    """Return a schedule; a number is a constant one, and so is ``"imbalance"`` where Y is known.
+def as_schedule(
+    pressure: float | Schedule | str | tuple[float, float], Y: LabelMatrix | None = None
+) -> Schedule:
+    """Return a schedule: constant for a number or ``"imbalance"``, annealed for a pair of numbers.
 
     Examples
     --------
     >>> as_schedule(4), as_schedule("imbalance", np.array([[1, 1, 0], [1, 0, 0]], dtype=bool))
     (Constant(pressure=4.0), Constant(pressure=1.5))
+    >>> as_schedule((64, 1))
+    Geometric(start=64, end=1)
     """
     if callable(pressure):
         return pressure
+    if isinstance(pressure, tuple) and len(pressure) == 2:
+        return Geometric(*pressure)
     if Y is not None and pressure == "imbalance":
         return Constant(imbalance_pressure(Y))
     return Constant(check_pressure(pressure))

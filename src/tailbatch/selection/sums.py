@@ -25,7 +25,7 @@ class SumTable:
     """Whole numbers of n samples, in blocks of 64 whose sums are again in blocks of 64, and so on.
 
     Sums of whole numbers have no rounding error: they are the same after any number of changes, in
-    any order, as when they are added up anew. A draw goes down the levels, so it costs the same
+    any order, as if added up from scratch. A draw descends the levels, so it costs the same
     whatever the values; one that is a million times the others does not slow it down.
 
     Parameters
@@ -53,8 +53,8 @@ class SumTable:
 
     @property
     def values(self) -> IntArray:
-        """All values, shape (n,); to look at."""
-        # A view, made anew each time: a kept one would be a copy of its own in a copied table.
+        """All values, shape (n,); not to be changed."""
+        # A view, made each time: a kept one would be a copy of its own in a copied table.
         return self._levels[0].reshape(-1)[: self._n]
 
     @property

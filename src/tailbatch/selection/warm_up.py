@@ -88,6 +88,9 @@ class WarmUp(Selector):
     def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
         return self.selector._learn(losses, index)
 
+    def _rows(self) -> list[tuple[str, str]]:
+        return [*super()._rows(), ("warm_up_epochs", str(self.warm_up_epochs))]
+
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "warm_up_epochs": self.warm_up_epochs}
 

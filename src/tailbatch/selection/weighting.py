@@ -99,7 +99,7 @@ class Efficiency:
         return {"measured": self._sums.copy()}
 
     def load(self, state: Mapping[str, Any]) -> "Efficiency":
-        """Return a copy that goes on from a saved state."""
+        """Return a copy that continues from a saved state."""
         loaded = Efficiency(0)
         loaded._keep = self._keep
         loaded._sums = state_array(state, "measured", np.float64, 4, most=_MOST)

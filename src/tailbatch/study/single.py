@@ -273,7 +273,7 @@ def _labels(
 def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) -> dict[str, Any]:
     """Return what the selector says at the end, and the budget that compared runs share."""
     said = asdict(training.diagnostics)
-    del said["label_exposure"]  # it is with the labels
+    del said["label_exposure"], said["label_counts"]  # they are with the labels
     epochs, steps = len(training.epochs), training.epochs[-1].steps
     batches = math.ceil(train.n_samples / spec.plan.batch_size)
     # A budget in steps may cut the last epoch short.

@@ -78,14 +78,16 @@ def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=Non
 
 
 class SelectorContract:
-    """Fill in `make`; `per_label` if the strategy needs the loss of each label.
+    """Fill in `make`; set `per_label` if the strategy needs the loss of each label.
 
     `repeats` if a sample may be in a batch twice, which goes with weights that must be used.
+    `history_bytes` if it remembers more of each sample than a score.
     """
 
     per_label = False
     full_batches = False
     repeats = False
+    history_bytes = 0
 
     def make(self, n=N, **settings):
         raise NotImplementedError
@@ -225,12 +227,31 @@ class SelectorContract:
             for _ in iterator:
                 take_weights(selector)
             return
-        self.refused(selector, "say which one with index=", self.losses(first, 0))
         with pytest.raises(StaleSelectionError, match=r"workers, prefetch.*max_lag=2"):
             next(iterator)
         take_weights(selector)
         selector.observe(self.losses(second, 0), index=second)
+        selector.observe(self.losses(first, 0))
         assert selector.diagnostics().lag == 1
+
+    def test_losses_without_an_index_belong_to_the_oldest_batch(self):
+        plain, named = self.make(max_lag=2), self.make(max_lag=2)
+        for selector in (plain, named):
+            source, ahead, step = iter(selector), deque(), 0
+            while True:
+                while len(ahead) <= 2 and (batch := next(source, None)) is not None:
+                    ahead.append(batch)
+                if not ahead:
+                    break
+                batch, step = ahead.popleft(), step + 1
+                losses = self.losses(batch, step)
+                if selector is plain:
+                    selector.mean(losses)
+                    selector.observe(losses)
+                else:
+                    selector.mean(losses, batch)
+                    selector.observe(losses, batch)
+        assert same_state(plain.state_dict(), named.state_dict())
 
     def test_leaving_early_drops_what_is_pending(self):
         selector = self.make(max_lag=2)
@@ -312,7 +333,7 @@ class SelectorContract:
         state = selector.state_dict()
         assert all(isinstance(value, int | str | np.ndarray) for value in state.values())
         assert sum(value.nbytes for value in state.values() if isinstance(value, np.ndarray)) <= (
-            12 * N
+            (12 + self.history_bytes) * N
             + 8 * (B + 1)
             + 8
             + (8 * N if "held" in state else 0)
@@ -359,7 +380,7 @@ class SelectorContract:
         older = {**selector.state_dict(), "version": 1}
         del older["settings"]
         with pytest.raises(
-            SelectionError, match=r"of version 1, this package reads version 2.*anew"
+            SelectionError, match=r"of version 1, this package reads version 2.*start again"
         ):
             selector.load_state_dict(older)
 

@@ -137,6 +137,12 @@ class DistributedSelector:
         They sum to about 1 on every rank: multiply with `loss_scale` as without weights.
         """
         part = self._out[self._find(index)]
+        again = index is None and self.corrected and self.selector.weights_used(part.whole)
+        if again and len(self._out) > 1:
+            raise SelectionError(
+                f"{len(self._out)} slices are pending, and the weights of the oldest were taken "
+                "already: call observe(losses) after each step, or say which slice with index="
+            )
         weights = self.selector.unequal_weights(part.whole)
         if weights is None:
             return None
@@ -164,7 +170,7 @@ class DistributedSelector:
         losses
             Per sample (b,) or per label (b, q), tensors or arrays.
         index
-            The slice they belong to; may be left out while only one is under way.
+            The slice they belong to; the oldest that waits for losses if left out.
         """
         with telling_ranks():
             self._observe(losses, index)
@@ -257,12 +263,10 @@ class DistributedSelector:
 
     def _find(self, index: npt.ArrayLike | None) -> int:
         if index is None:
-            if len(self._out) == 1:
-                return 0
+            if self._out:
+                return 0  # loaders hand slices over in the order drawn
             raise SelectionError(
                 "no slice is waiting for losses: draw one first (each is observed once)"
-                if not self._out
-                else f"{len(self._out)} slices are waiting for losses: say which one with index="
             )
         wanted = np.asarray(index)
         for place, part in enumerate(self._out):
