@@ -5,7 +5,7 @@ from dataclasses import replace
 from textwrap import fill
 
 import pandas as pd
-from reproduction.cells import at_both_rates, by_loss, gain_at
+from reproduction.cells import at_both_rates, by_loss, cells_of, gain_at
 from reproduction.choice import SKEWED, kinds_of_cells, skewed_datasets
 from reproduction.text import (
     ADAPTIVE,
@@ -28,8 +28,7 @@ from reproduction.text import (
 
 from tailbatch.analysis import Arm
 from tailbatch.analysis.gains import Gain, gain, mean_ranks, where_all_ran
-from tailbatch.analysis.keys import CELL
-from tailbatch.analysis.published import directions
+from tailbatch.analysis.published import direction_counts, directions
 from tailbatch.results.frames import Evidence
 
 _OVERALL = ("macro_auc", "macro_f")
@@ -120,7 +119,7 @@ def _models_in_words(runs: pd.DataFrame) -> str:
         "**The paper's models** have losses of their own and are still learning at 1e-4, too. Minority "
         f"AP changes there with `balanced` by {first[0]}, with `minority` by {first[1]}, with `adaptive` "
         f"as published by {first[2]} and Macro-AUC by {_signed(gain(slow, ADAPTIVE, 'macro_auc'))}. "
-        f"Of these {slow.groupby(CELL).ngroups} datasets and models {both.groupby(CELL).ngroups} ran at "
+        f"Of these {len(cells_of(slow))} datasets and models {len(cells_of(both))} ran at "
         f"both rates: there the three change minority AP by {changes('1e-4')}, by {changes('1e-3')}; the "
         f"rate alone gives random batches {_signed(faster)}."
     )
@@ -135,14 +134,13 @@ def _signed(found: Gain | None) -> str:
 
 def _does_adaptive_help(runs: pd.DataFrame) -> str:
     deep = runs[runs["learner"].isin(PAPER_MODELS)]
-    counts = directions(runs)["verdict"].value_counts()
-    run = int(counts.drop("not run", errors="ignore").sum())
-    if not run:
+    counts = direction_counts(directions(runs)).iloc[0]
+    if not counts["compared"]:
         return ""
     return (
         f"**Does adaptive (16) help the paper's models?** {_answer(deep, ADAPTIVE, _OVERALL)} Of the "
-        f"{run} printed directions that we ran, {counts.get('confirmed', 0)} are confirmed and "
-        f"{counts.get('contradicted', 0)} contradicted."
+        f"{counts['compared']} printed directions that we ran, {counts['confirmed']} are confirmed and "
+        f"{counts['contradicted']} contradicted."
     )
 
 
@@ -198,7 +196,7 @@ def _more_than_speed(runs: pd.DataFrame) -> list[str]:
         )
         answers += [
             f"**Is the gain of {who} more than speed?** {ARMS[arm]} against random, "
-            f"{shared.groupby(CELL).ngroups} cells that ran at both rates.\n"
+            f"{len(cells_of(shared))} cells that ran at both rates.\n"
             f"    - Does it gain at the paper's {RATES[0]}, where training ends too early? {slow}\n"
             f"    - And at {RATES[1]}? {fast}"
         ]
@@ -236,9 +234,8 @@ def _which_default(evidence: Evidence) -> str:
     rows = []
     for kind, runs in kinds_of_cells(evidence).items():
         means = mean_ranks(runs, CONTENDERS, FOCUS)["mean"]
-        best = means.min()
-        ranks = (f"{means[arm]:.2f}" for arm in CONTENDERS)
-        rows.append((kind, *(f"**{r}**" if r == f"{best:.2f}" else r for r in ranks)))
+        ranks = [f"{means[arm]:.2f}" for arm in CONTENDERS]
+        rows.append((kind, *(f"**{r}**" if r == sorted(ranks)[0] else r for r in ranks)))
     if not rows:
         return ""
     text = (

@@ -59,3 +59,13 @@ def by_loss(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the MLP's runs, loss and rate a part of the arm, to be compared fold by fold."""
     mlp = compare_losses(runs[runs["learner"].isin([*MLPS, *FAST_MLPS])])
     return compare_rates(mlp, rates_of(mlp))
+
+
+def cells_of(runs: pd.DataFrame) -> list[tuple[Dataset, Learner]]:
+    """Return the datasets and learners of some runs, in order."""
+    return sorted(set(zip(runs["data"], runs["learner"], strict=True)))
+
+
+def within(runs: pd.DataFrame, data: Dataset, learner: Learner) -> pd.DataFrame:
+    """Return the runs of one dataset and learner."""
+    return runs[(runs["data"] == data) & (runs["learner"] == learner)]

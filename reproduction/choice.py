@@ -1,8 +1,7 @@
 """Which strategy to take by default and how to set it up, and whether that holds elsewhere."""
 
 import pandas as pd
-from reproduction.cells import facts_of
-from reproduction.strategies import against_random
+from reproduction.cells import cells_of, facts_of, within
 from reproduction.text import (
     ARMS,
     BALANCED,
@@ -17,10 +16,10 @@ from reproduction.text import (
     PAPER_MODELS,
     RANDOM,
     TITLES,
+    arm_table,
     learner_name,
     listed,
     percent,
-    shown,
     table,
 )
 
@@ -82,7 +81,7 @@ def skewed_datasets(evidence: Evidence) -> set[Dataset]:
 def _rank_note(title: str, runs: pd.DataFrame) -> str:
     return (
         f"**{title[0].upper()}{title[1:]}** ({listed(runs['data'])}): "
-        f"{runs.groupby(CELL).ngroups} cells, {len(runs) // len(CONTENDERS)} pairs of cell and fold."
+        f"{len(runs.drop_duplicates(CELL))} cells, {len(runs) // len(CONTENDERS)} pairs of cell and fold."
     )
 
 
@@ -123,21 +122,16 @@ def _setups(evidence: Evidence) -> str:
         FAST_MLPS[0]: _CONSTANT | _OWN | _FALLING | balanced,
     }
     metrics = [f"validation_{name}" for name in FOCUS if name != "minority_macro_f"]
-    header = [TITLES[metric.removeprefix("validation_")] for metric in metrics]
     parts = []
     for learner, arms in tried.items():
         runs = evidence.runs[evidence.runs["learner"] == learner]
         shared = where_all_ran(runs, [RANDOM, *arms])
         if not len(shared):
             continue
-        rows = [
-            (name, *(shown(gain(shared, arm, metric)) for metric in metrics))
-            for arm, name in arms.items()
-        ]
         parts += [
             f"{learner_name(learner)} on {listed(shared['data'])}, "
             f"{shared['fold'].nunique()} folds:",
-            table(["minority with", *header], rows),
+            arm_table("minority with", shared, arms, metrics),
         ]
     if not parts:
         return ""
@@ -163,14 +157,14 @@ def _by_imbalance(evidence: Evidence) -> str:
         "as much (on enron for less). Change against random in percent on validation rows, "
         f"{shared['fold'].nunique()} folds, by constant pressure, the least imbalanced datasets first:"
     ]
-    cells = sorted(shared.groupby(CELL).groups, key=lambda cell: (ratios[cell[0]], cell[1]))
+    cells = sorted(cells_of(shared), key=lambda cell: (ratios[cell[0]], cell[1]))
     for metric in ("macro_auc", "minority_average_precision"):
         rows = []
         for data, learner in cells:
-            some = shared[(shared["data"] == data) & (shared["learner"] == learner)]
-            found = [gain(some, arm, f"validation_{metric}") for arm in arms]
+            some = within(shared, data, learner)
+            gains = [gain(some, arm, f"validation_{metric}") for arm in arms]
             name = f"{data}, {learner_name(learner)}"
-            rows.append((name, f"{ratios[data]:.4g}", *map(percent, found)))
+            rows.append((name, f"{ratios[data]:.4g}", *map(percent, gains)))
         parts += [table([TITLES[metric], "MeanIR", *arms.values()], rows)]
     return "\n\n".join(parts)
 
@@ -189,14 +183,14 @@ def confirmation(evidence: Evidence) -> str:
         f"metric, {len(shared) // len(CONTENDERS)} pairs of cell and fold where all of these ran:"
     )
     rows = []
-    for data, learner in shared.groupby(CELL).groups:
-        some = shared[(shared["data"] == data) & (shared["learner"] == learner)]
-        found = [
+    for data, learner in cells_of(shared):
+        some = within(shared, data, learner)
+        gains = [
             gain(some, arm, metric)
             for metric in ("macro_auc", "minority_average_precision")
             for arm in arms
         ]
-        rows.append((f"{data}, {learner_name(learner)}", *map(percent, found)))
+        rows.append((f"{data}, {learner_name(learner)}", *map(percent, gains)))
     names = [arm.strategy for arm in arms]
     header = ["cell", *(f"Macro-AUC, {name}" for name in names)]
     header += [f"minority AP, {name}" for name in names]
@@ -204,7 +198,7 @@ def confirmation(evidence: Evidence) -> str:
         [
             "## The default on datasets that had no say in it",
             text,
-            against_random(shared, arms, FOCUS),
+            arm_table("strategy", shared, arms, FOCUS),
             table(header, rows),
         ]
     )

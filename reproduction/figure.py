@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from reproduction.cells import cells_of, within
 from reproduction.text import (
     ADAPTIVE,
     ARMS,
@@ -20,7 +21,6 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis.gains import gain, sign
-from tailbatch.analysis.keys import CELL
 
 _COLORS = {BALANCED: "#7f7f7f", ADAPTIVE: "#d55e00", MINORITY: "#0072b2"}
 _MODELS = dict(
@@ -74,11 +74,14 @@ def draw_imbalance(kinds: Mapping[str, pd.DataFrame], ratios: pd.Series, path: P
     with _picture(path, columns=len(kinds), height=2.8) as (figure, panels):
         for axes, (name, runs) in zip(panels, kinds.items(), strict=True):
             for arm, color in _COLORS.items():
-                found = {cell: gain(part, arm, metric) for cell, part in runs.groupby(CELL)}
-                known = {cell: each for cell, each in found.items() if each is not None}
+                known = [
+                    (ratios[data], change.percent)
+                    for (data, learner) in cells_of(runs)
+                    if (change := gain(within(runs, data, learner), arm, metric))
+                ]
                 axes.scatter(
-                    [ratios[data] for data, _ in known],
-                    [each.percent for each in known.values()],
+                    [ratio for ratio, _ in known],
+                    [percent for _, percent in known],
                     s=14,
                     color=color,
                     alpha=0.75,

@@ -19,8 +19,8 @@ from reproduction.text import (
 from tailbatch.analysis import Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
 from tailbatch.analysis.gains import gain, signed_rank_p
-from tailbatch.analysis.keys import CELL
-from tailbatch.analysis.published import directions, printed
+from tailbatch.analysis.published import direction_counts, directions, printed
+from tailbatch.analysis.training import runs_and_folds, same_warm_ups
 from tailbatch.results import StudyPlan
 from tailbatch.results.frames import Evidence
 from tailbatch.study import load_study
@@ -29,8 +29,7 @@ from tailbatch.study import load_study
 def what_was_run(evidence: Evidence) -> str:
     """Say which runs there are, and which of the plan are missing."""
     runs = evidence.runs
-    counts = runs.groupby(CELL).agg(runs=("digest", "size"), folds=("fold", "nunique"))
-    cells = {cell: f"{n} ({folds})" for cell, n, folds in counts.itertuples()}
+    cells = {cell: f"{n} ({folds})" for cell, n, folds in runs_and_folds(runs).itertuples()}
     learners = sorted({learner for _, learner in cells}, key=_paper_models_first)
     rows = [
         (data, *(cells.get((data, learner), "") for learner in learners))
@@ -75,9 +74,7 @@ def plans(digests: Mapping[str, str]) -> list[StudyPlan]:
 
 
 def _shared_warm_ups(runs: pd.DataFrame) -> str:
-    same = runs[runs["strategy_options"] == "{}"]
-    digests = same.groupby([*CELL, "fold", "seed"])["warm_up_digest"].nunique()
-    same_weights, groups = int((digests == 1).sum()), len(digests)
+    same_weights, groups = same_warm_ups(runs)
     text = f"{same_weights} of {groups} groups have one digest of the weights"
     # Typed by hand, after both versions were run again on scene and yeast.
     rest = (
@@ -90,23 +87,20 @@ def _shared_warm_ups(runs: pd.DataFrame) -> str:
 def beside_the_paper(evidence: Evidence) -> str:
     """Set our random and adaptive beside the printed ones, and count directions."""
     cells = directions(evidence.runs)
-    counts = cells["verdict"].value_counts()
-    total = len(cells)
-    sure = cells[cells["verdict"].isin(["confirmed", "contradicted"])]
-    close = (cells["ours_random"] - cells["random"]).abs() <= 0.03
+    counts = direction_counts(cells).iloc[0]
     lines = [
         "## Beside the paper, cell by cell",
-        f"The paper prints {total} directions: random to adaptive (5 models, 13 datasets, 6 metrics). "
-        f"We could run {len(sure) + counts.get('tie', 0)} of them: "
-        f"{counts.get('confirmed', 0)} confirmed, {counts.get('contradicted', 0)} contradicted, "
-        f"{counts.get('tie', 0)} ties, {counts.get('not run', 0)} not run. A direction is that of the "
+        f"The paper prints {len(cells)} directions: random to adaptive (5 models, 13 datasets, 6 "
+        f"metrics). We could run {counts['compared']} of them: "
+        f"{counts['confirmed']} confirmed, {counts['contradicted']} contradicted, "
+        f"{counts['tie']} ties, {counts['not run']} not run. A direction is that of the "
         "mean over the folds; the last column says for how many cells the 95% interval of our paired "
         "difference leaves zero out.",
         "![Change by adaptive batches, ours against the printed, for each dataset and model]"
         "(assets/printed.svg)",
         _direction_table(cells, evidence.runs),
-        f"Our random is within 0.03 of the printed one in {int(close.sum())} of "
-        f"{int(cells['ours_random'].notna().sum())} cells. LLOG-F, yahoo-Arts and yahoo-Business were "
+        f"Our random is within 0.03 of the printed one in {counts['close']} of "
+        f"{counts['random']} cells. LLOG-F, yahoo-Arts and yahoo-Business were "
         "measured on other label columns in the paper, so their cells compare different tasks.",
         "<details><summary>All cells that were run</summary>\n",
         _all_cells(cells),
@@ -116,26 +110,18 @@ def beside_the_paper(evidence: Evidence) -> str:
 
 
 def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
+    counts = direction_counts(cells, ["model", "metric"])
     rows = []
     for model, metric in product(PAPER_MODELS, PAPER_METRICS):
-        some = cells[(cells["model"].str.casefold() == model.model) & (cells["metric"] == metric)]
-        counts = some["verdict"].value_counts()
-        if counts.get("not run", 0) == len(some):
+        count = counts.loc[model.model.upper(), metric]
+        if not count["compared"]:
             continue
         here = runs[runs["learner"] == model]
-        sure = [gain(part, ADAPTIVE, metric) for _, part in here.groupby("data") if len(part) > 0]
-        clear = [found for found in sure if found is not None and found.sure]
-        up = sum(found.percent > 0 for found in clear)
-        rows.append(
-            (
-                f"{learner_name(model)}, {TITLES[metric]}",
-                counts.get("confirmed", 0),
-                counts.get("contradicted", 0),
-                counts.get("tie", 0),
-                counts.get("not run", 0),
-                f"{up} better, {len(clear) - up} worse",
-            )
-        )
+        gains = [gain(here[here["data"] == data], ADAPTIVE, metric) for data in set(here["data"])]
+        clear = [each.percent > 0 for each in gains if each is not None and each.sure]
+        numbers = count[["confirmed", "contradicted", "tie", "not run"]]
+        said = f"{clear.count(True)} better, {clear.count(False)} worse"
+        rows.append((f"{learner_name(model)}, {TITLES[metric]}", *numbers, said))
     header = ["model, metric", "confirmed", "contradicted", "ties", "not run", "clear, on all data"]
     return table(header, rows)
 

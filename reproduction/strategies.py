@@ -1,6 +1,6 @@
 """The strategies against each other: who gains, where, and beside what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -21,16 +21,15 @@ from reproduction.text import (
     PAPER_MODELS,
     RANDOM,
     RATES,
-    TITLES,
     UNIFORM,
+    arm_table,
     learner_name,
     listed,
-    shown,
     table,
 )
 
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.gains import gain, gains_by_dataset, rank_correlation, where_all_ran
+from tailbatch.analysis.gains import PAIR, gains_by_dataset, rank_correlation, where_all_ran
 from tailbatch.analysis.keys import CELL
 from tailbatch.analysis.labels import label_pairs, minority_gains, minority_labels
 from tailbatch.results.frames import Evidence
@@ -40,15 +39,17 @@ def strategies(evidence: Evidence) -> str:
     """Every way to choose batches against random, over the paper's models."""
     runs = evidence.runs[evidence.runs["learner"].isin(PAPER_MODELS)]
     parts = ["## Every strategy against random", _strategy_note(runs)]
-    for title, some in (("All cells", runs), *_by_model(runs)):
-        found = against_random(some, ARMS, FOCUS)
-        if found:
-            parts += [f"### {title}", found]
+    models = sorted(PAPER_MODELS)
+    by_model = [(learner_name(model), runs[runs["learner"] == model]) for model in models]
+    for title, some in (("All cells", runs), *by_model):
+        gains = arm_table("strategy", some, ARMS, FOCUS)
+        if gains:
+            parts += [f"### {title}", gains]
     return "\n\n".join(parts)
 
 
 def _strategy_note(runs: pd.DataFrame) -> str:
-    cells = runs.groupby(CELL).ngroups
+    cells = len(runs.drop_duplicates(CELL))
     return (
         "Change of the average over cells in percent against random, positive is better, with Student's "
         f"95% interval from the spread over folds within the cells ({cells} cells of the five models; "
@@ -56,20 +57,6 @@ def _strategy_note(runs: pd.DataFrame) -> str:
         "on how many cells the strategy is better. Each strategy is compared on the cells it ran in, "
         "and nothing is corrected for the number of comparisons."
     )
-
-
-def _by_model(runs: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(learner_name(learner), group) for learner, group in runs.groupby("learner")]
-
-
-def against_random(runs: pd.DataFrame, arms: Mapping[Arm, str], metrics: Sequence[str]) -> str:
-    """Return a table of arms against random, with a row for each that ran."""
-    rows = []
-    for arm, name in arms.items():
-        found = [gain(runs, arm, metric) for metric in metrics]
-        if any(found):
-            rows.append((name, *map(shown, found)))
-    return table(["strategy", *(TITLES[metric] for metric in metrics)], rows) if rows else ""
 
 
 def minority(evidence: Evidence) -> str:
@@ -122,8 +109,8 @@ def against_facts(evidence: Evidence) -> str:
     for arm in names:
         gains = gains_by_dataset(runs, arm, "minority_average_precision")
         by_dataset[arm] = gains
-        found = [_correlation(rank_correlation(gains, facts[column])) for column in columns]
-        correlations.append((ARMS[arm], len(gains), *found))
+        hints = [_correlation(rank_correlation(gains, facts[column])) for column in columns]
+        correlations.append((ARMS[arm], len(gains), *hints))
     rows = [
         (
             data,
@@ -176,12 +163,12 @@ def pressures(evidence: Evidence) -> str:
     parts = ["## The pressure, and label chains"]
     if not len(shared):
         return "\n\n".join([*parts, "Other pressures and chains have not been run yet."])
-    for model, runs in shared.groupby("model"):
-        pairs = runs.groupby([*CELL, "fold"]).ngroups
+    for model in sorted(set(shared["model"])):
+        runs = shared[shared["model"] == model]
         parts += [
-            f"{learner_name(Learner(model))}, on the {pairs} pairs of cell and fold where all of these "
-            f"ran ({listed(runs['data'])}), in percent against random:",
-            against_random(runs, arms, FOCUS),
+            f"{learner_name(Learner(model))}, on the {len(runs.drop_duplicates(PAIR))} pairs of cell and "
+            f"fold where all of these ran ({listed(runs['data'])}), in percent against random:",
+            arm_table("strategy", runs, arms, FOCUS),
         ]
     return "\n\n".join(parts)
 
@@ -204,7 +191,7 @@ def reweighting(evidence: Evidence) -> str:
         if not len(shared):
             parts += [title, "The three objectives have not been run yet."]
             continue
-        pairs = shared.groupby(["data", "fold"]).ngroups
+        pairs = len(shared.drop_duplicates(["data", "fold"]))
         parts += [
             title,
             f"{pairs} pairs of dataset and fold where all of these ran ({listed(shared['data'])}):",
@@ -224,6 +211,4 @@ def _ways(arms: Sequence[Arm], rate: str) -> dict[Arm, str]:
 def _loss_table(shared: pd.DataFrame, arms: Sequence[Arm], rate: str) -> str:
     metrics = ("macro_f", "tuned_macro_f", "minority_average_precision", "macro_auc")
     (plain, _), *ways = _ways(arms, rate).items()
-    rows = [(name, *(shown(gain(shared, way, m, plain)) for m in metrics)) for way, name in ways]
-    header = [f"objective, batches at {rate}", *(TITLES[metric] for metric in metrics)]
-    return table(header, rows)
+    return arm_table(f"objective, batches at {rate}", shared, dict(ways), metrics, plain)

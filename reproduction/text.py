@@ -1,10 +1,12 @@
 """Names, and how a cell of a table is written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import pandas as pd
+
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.gains import Gain
+from tailbatch.analysis.gains import Gain, gain
 
 #: The plan's learning rates as the page writes them: the paper's, and ten times as much.
 RATES = ("1e-4", "1e-3")
@@ -93,20 +95,62 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def percent(found: Gain | None) -> str:
+def percent(change: Gain | None) -> str:
     """Return a gain alone, where a table has no room for its interval."""
-    return "-" if found is None else f"{found.percent:+.1f}"
+    return "-" if change is None else f"{change.percent:+.1f}"
 
 
-def shown(found: Gain | None) -> str:
+def shown(change: Gain | None) -> str:
     """Return a gain, its interval and the cells that are better; bold where the interval is clear."""
-    if found is None:
+    if change is None:
         return "-"
-    text = f"{found}, {found.better_cells}/{found.cells}"
-    return f"**{text}**" if found.sure else text
+    text = f"{change}, {change.better_cells}/{change.cells}"
+    return f"**{text}**" if change.sure else text
 
 
-def in_brief(found: Gain | None) -> str:
+def in_brief(change: Gain | None) -> str:
     """Return a gain alone, bold where its interval is clear."""
-    text = percent(found)
-    return f"**{text}**" if found is not None and found.sure else text
+    text = percent(change)
+    return f"**{text}**" if change is not None and change.sure else text
+
+
+#: A row of a table of gains: what stands before them, the runs, the arm, and what it is compared with.
+GainRow = tuple[Sequence[object], pd.DataFrame, Arm, Arm]
+
+
+def gain_table(
+    header: Sequence[str],
+    rows: Iterable[GainRow],
+    metrics: Sequence[str],
+    write: Callable[[Gain | None], str] = shown,
+) -> str:
+    """Return a table of gains in some metrics; a row without any gain is left out."""
+    lines = []
+    for before, runs, arm, baseline in rows:
+        gains = [gain(runs, arm, metric, baseline) for metric in metrics]
+        if any(gains):
+            lines.append((*before, *map(write, gains)))
+    return table([*header, *map(title, metrics)], lines) if lines else ""
+
+
+def arm_table(
+    first: str,
+    runs: pd.DataFrame,
+    arms: Mapping[Arm, str],
+    metrics: Sequence[str],
+    baseline: Arm = RANDOM,
+) -> str:
+    """Return a table of arms against a baseline, with a row for each that ran."""
+    rows = (((name,), runs, arm, baseline) for arm, name in arms.items())
+    return gain_table([first], rows, metrics)
+
+
+def title(metric: str) -> str:
+    """Return what the page calls a metric, on test rows or on validation rows.
+
+    Examples
+    --------
+    >>> title("validation_macro_auc")
+    'Macro-AUC'
+    """
+    return TITLES[metric.removeprefix("validation_")]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tailbatch.analysis.training import weight_quantiles
 from tailbatch.data import load_dataset, stratified_folds
 from tailbatch.data.preparation import prepare
 from tailbatch.errors import TailbatchError
@@ -15,37 +16,17 @@ from tailbatch.imbalance import selection_weights
 
 TABLE = Path(__file__).with_name("weights.csv")
 DATASETS = (
-    "debtags",
-    "emotions",
-    "cal500",
-    "scene",
-    "yeast",
-    "enron",
-    "llog-f",
-    "bibtex",
-    "corel5k",
-    "rcv1subset1",
-    "rcv1subset2",
-    "rcv1subset3",
-    "yahoo-arts",
-    "yahoo-business",
-    "tmc2007-500",
+    *("debtags", "emotions", "cal500", "scene", "yeast", "enron", "llog-f", "bibtex", "corel5k"),
+    *(f"rcv1subset{number}" for number in (1, 2, 3)),
+    *("yahoo-arts", "yahoo-business", "tmc2007-500"),
 )
 
 
 def spread(name: str) -> dict[str, object]:
-    """Return quantiles of the weights of the first fold's training rows."""
+    """Return how the weights of the first fold's training rows spread."""
     prepared = prepare(load_dataset(name), "paper")
     train = prepared.split(stratified_folds(prepared.dataset.Y, n_folds=5, seed=0)[0]).train
-    weights = pd.Series(selection_weights(train.X, train.Y))
-    levels = {"q05": 0.05, "median": 0.5, "q95": 0.95, "q99": 0.99}
-    return {
-        "dataset": name,
-        "rows": len(weights),
-        **{column: weights.quantile(level) for column, level in levels.items()},
-        "largest": weights.max(),
-        "above_two": (weights > 2).mean(),
-    }
+    return {"dataset": name, **weight_quantiles(selection_weights(train.X, train.Y))}
 
 
 def main() -> None:

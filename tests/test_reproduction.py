@@ -1,5 +1,6 @@
 """The evaluation on real data: its arithmetic, and that the committed page follows from the records."""
 
+import ast
 from dataclasses import replace
 
 import numpy as np
@@ -193,3 +194,16 @@ def test_sections_say_so_where_nothing_was_run(evidence):
     assert "Not enough runs yet" in choice.default(empty)
     assert "not been run yet" in strategies.pressures(empty)
     assert "not been run yet" in choice.tuning(empty)
+
+
+def test_the_page_computes_nothing_itself():
+    # What reproduction/ shows is computed by tailbatch.analysis, which a report shows, too.
+    arithmetic = {"groupby", "agg", "pivot", "pivot_table", "value_counts"}
+    arithmetic |= {"mean", "median", "quantile", "rank", "std", "var", "sum", "corr"}
+    for path in sorted(reproduction.HERE.glob("*.py")):
+        called = {
+            node.func.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        }
+        assert not called & arithmetic, path.name

@@ -12,6 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.data.frames import frame_features
 from tailbatch.errors import DataError, StudyError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _CELL = ("dataset", "model", "loss", "strategy", "selection_pressure")
+_ORDER = ("dataset", "model", "strategy")  # rows of the table, each in the order of the plan
 _MAY_DIFFER = ("plan_lr", "plan_selection_loss")  # entries may have their own
 _SHOWN = ("macro_auc", "macro_f", "average_precision", "hamming_loss")
 _NO_FILE_NAME = re.compile(r"[^\w-]+")
@@ -170,13 +173,15 @@ class Comparison:
             raise StudyError(f"no run was done: {self._failure()}")
         names = list(METRICS) if metrics is None else list(metrics)
         columns = [c for each in names for c in (each, f"validation_{each}") if c in runs]
+        asked = self.outcome.plan.specs
+        order = [_places(runs[field], [getattr(spec, field) for spec in asked]) for field in _ORDER]
+        runs = runs.iloc[np.lexsort(order[::-1])]
         runs = runs.assign(
             **{key: _with_options(runs, key) for key in ("model", "loss", "strategy")}
         )
         keys = [*_CELL, *(each for each in _MAY_DIFFER if runs[each].nunique() > 1)]
         cells = runs.groupby(keys, sort=False, dropna=False)
-        table = cells[columns].mean().assign(runs=cells.size()).reset_index()
-        return table.loc[_in_order(table, self.outcome)].reset_index(drop=True)
+        return cells[columns].mean().assign(runs=cells.size()).reset_index()
 
     def best(self, metric: str = "macro_auc") -> "pd.Series[Any]":
         """Return the row of the table with the best mean of a metric on the validation rows.
@@ -259,18 +264,10 @@ def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:
     return names
 
 
-def _in_order(table: "pd.DataFrame", outcome: StudyOutcome) -> list[int]:
-    """Return the rows by dataset, model and strategy, each in the order of the plan."""
-    asked = {
-        field: list(dict.fromkeys(getattr(s, field) for s in outcome.plan.specs))
-        for field in ("dataset", "model", "strategy")
-    }
-
-    def place(row: int) -> tuple[int, ...]:
-        cell = table.loc[row]
-        return tuple(names.index(str(cell[f]).partition(" (")[0]) for f, names in asked.items())
-
-    return sorted(table.index, key=place)
+def _places(values: "pd.Series[Any]", asked: Sequence[str]) -> list[int]:
+    """Return where each value comes first among those that were asked for."""
+    first = {name: place for place, name in enumerate(dict.fromkeys(asked))}
+    return [first[value] for value in values]
 
 
 def _plan(plan: TrainingPlan | None, **changes: Any) -> TrainingPlan:

@@ -1,5 +1,6 @@
 """The paper's printed numbers beside ours: difference, direction, and facts that do not agree."""
 
+from collections.abc import Sequence
 from importlib import resources
 
 import numpy as np
@@ -12,6 +13,8 @@ from tailbatch.stats import wilcoxon
 
 #: Which strategies the paper compares: Table 2, then Table 4.
 _PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
+_VERDICTS = ("confirmed", "contradicted", "tie", "not run")
+_CLOSE = 0.03  # how near our random must be to the printed one
 _ROUNDING = 0.00501  # half a unit of the last printed digit
 _P_ROUNDING = 0.0006  # what rounding the means and the p-value can explain
 _FACTS = {
@@ -129,6 +132,25 @@ def directions(runs: pd.DataFrame) -> pd.DataFrame:
             *("ours_random", "ours_adaptive", "verdict"),
         ]
     )
+
+
+def direction_counts(cells: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Return, from `directions`, how many there are of each verdict: one row per group, or one in all.
+
+    ``compared`` has ours beside it, ``close`` of ``random`` are within 0.03 of the printed random.
+
+    Examples
+    --------
+    >>> cells = pd.DataFrame({"verdict": ["tie", "not run"], "random": 0.5, "ours_random": [0.51, None]})
+    >>> direction_counts(cells)[["confirmed", "tie", "not run", "compared", "close"]].values.tolist()
+    [[0, 1, 1, 1, 1]]
+    """
+    near = (cells["ours_random"] - cells["random"]).abs() <= _CLOSE
+    flags = {verdict: cells["verdict"] == verdict for verdict in _VERDICTS}
+    flags |= {"compared": cells["verdict"] != "not run", "close": near}
+    flags |= {"random": cells["ours_random"].notna()}
+    keys = [cells[name] for name in by] or [pd.Series(0, cells.index)]
+    return pd.DataFrame(flags).groupby(keys, sort=False).sum()
 
 
 def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
