@@ -39,6 +39,7 @@ def page(evidence: Evidence) -> str:
     sections = [
         (HERE / "summary.md").read_text().strip(),
         answers.in_short(evidence),
+        answers.power(evidence),
         paper.what_was_run(evidence),
         strategies.strategies(evidence),
         paper.beside_the_paper(evidence),

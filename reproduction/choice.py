@@ -24,8 +24,9 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Arm, Dataset
-from tailbatch.analysis.gains import gain, mean_ranks, where_all_ran
+from tailbatch.analysis.gains import gain, where_all_ran
 from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.significance import validation_ranks
 from tailbatch.results.frames import Evidence
 
 SKEWED = 2  # a mean imbalance ratio above this is what selection is for
@@ -86,7 +87,7 @@ def _rank_note(title: str, runs: pd.DataFrame) -> str:
 
 
 def _rank_table(runs: pd.DataFrame) -> str:
-    ranks = mean_ranks(runs, CONTENDERS, FOCUS).sort_values("mean", kind="stable")
+    ranks = validation_ranks(runs, FOCUS).sort_values("mean", kind="stable")
     rows = [
         (NAMES[arm], *(f"{rank:.2f}" for rank in row))
         for arm, row in zip(ranks.index, ranks.to_numpy(), strict=True)

@@ -20,7 +20,8 @@ from reproduction.text import (
     learner_name,
 )
 
-from tailbatch.analysis.gains import gain, sign
+from tailbatch.analysis.gains import gain
+from tailbatch.analysis.inference import sign
 
 _COLORS = {BALANCED: "#7f7f7f", ADAPTIVE: "#d55e00", MINORITY: "#0072b2"}
 _MODELS = dict(

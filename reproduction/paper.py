@@ -18,7 +18,7 @@ from reproduction.text import (
 
 from tailbatch.analysis import Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
-from tailbatch.analysis.gains import gain, signed_rank_p
+from tailbatch.analysis.gains import gain
 from tailbatch.analysis.published import direction_counts, directions, printed
 from tailbatch.analysis.training import runs_and_folds, same_warm_ups
 from tailbatch.results import StudyPlan
@@ -118,7 +118,7 @@ def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
             continue
         here = runs[runs["learner"] == model]
         gains = [gain(here[here["data"] == data], ADAPTIVE, metric) for data in set(here["data"])]
-        clear = [each.percent > 0 for each in gains if each is not None and each.sure]
+        clear = [each.percent > 0 for each in gains if each is not None and each.clear]
         numbers = count[["confirmed", "contradicted", "tie", "not run"]]
         said = f"{clear.count(True)} better, {clear.count(False)} worse"
         rows.append((f"{learner_name(model)}, {TITLES[metric]}", *numbers, said))
@@ -151,22 +151,13 @@ def verdicts(evidence: Evidence) -> str:
     rows = []
     for model, metric in product(PAPER_MODELS, PAPER_METRICS):
         here = evidence.runs[evidence.runs["learner"] == model]
-        found = gain(here, ADAPTIVE, metric)
-        if found is None or found.cells < 2:
+        random, uniform = (gain(here, ADAPTIVE, metric, base) for base in (RANDOM, UNIFORM))
+        if random is None or uniform is None or pd.isna(random.p):
             continue
-        p_random = signed_rank_p(here, ADAPTIVE, metric, RANDOM)
-        p_uniform = signed_rank_p(here, ADAPTIVE, metric, UNIFORM)
-        rows.append(
-            (
-                f"{learner_name(model)}, {TITLES[metric]}",
-                found.cells,
-                f"{found.better_cells} of {found.cells}",
-                _p(p_random),
-                _p(p_uniform),
-                f"{theirs.loc[(model.model, metric), 'outcome']} "
-                f"({_p(theirs.loc[(model.model, metric), 'p_value'])})",
-            )
-        )
+        outcome, p = theirs.loc[(model.model, metric), ["outcome", "p_value"]]
+        better = f"{random.better_cells} of {random.cells}"
+        ours = (random.datasets, better, f"{random.p:.4f}", f"{uniform.p:.4f}")
+        rows.append((f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p:.4f})"))
     text = (
         "Wilcoxon's signed-rank test over the means of the datasets, as the paper's Table 3, with "
         "random and with `uniform` as the baseline; `uniform` draws independent batches without any "
@@ -183,7 +174,3 @@ def verdicts(evidence: Evidence) -> str:
             else "No model ran on two.",
         ]
     )
-
-
-def _p(value: float) -> str:
-    return "-" if pd.isna(value) else f"{value:.4f}"

@@ -105,13 +105,13 @@ def shown(change: Gain | None) -> str:
     if change is None:
         return "-"
     text = f"{change}, {change.better_cells}/{change.cells}"
-    return f"**{text}**" if change.sure else text
+    return f"**{text}**" if change.clear else text
 
 
 def in_brief(change: Gain | None) -> str:
     """Return a gain alone, bold where its interval is clear."""
     text = percent(change)
-    return f"**{text}**" if change is not None and change.sure else text
+    return f"**{text}**" if change is not None and change.clear else text
 
 
 #: A row of a table of gains: what stands before them, the runs, the arm, and what it is compared with.

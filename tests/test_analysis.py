@@ -34,6 +34,7 @@ from tailbatch.analysis.significance import mean_ranks, wilcoxon_by_model
 from tailbatch.report.sections.fairness import in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
+from tailbatch.stats import corrected_t, holm
 
 SCENE, MLP, DELA = Dataset("scene"), Learner("mlp"), Learner("dela")
 RANDOM, HARD, ADAPTIVE = Arm("random"), Arm("hard"), Arm("adaptive")
@@ -115,11 +116,46 @@ def test_folds_without_a_value_are_no_folds_of_an_interval():
     assert not np.isnan(lows["hard"])
 
 
-def test_one_cell_of_three_folds_gives_the_others_their_spread():
+def test_no_spread_is_borrowed_between_datasets():
     rows = [(arm, fold, 0) for arm in ("random", "hard") for fold in range(3)]
     runs = runs_of(rows, macro_f=[0.1, 0.2, 0.3, 0.3, 0.4, 0.4])
     both = pd.concat([runs, runs[runs["fold"] == 0].assign(data=[Dataset("yeast")] * 2)])
-    assert overall(both, ["macro_f"])["low"].notna().all()
+    assert overall(runs, ["macro_f"])["low"].notna().all()
+    assert overall(both, ["macro_f"])[["low", "p"]].isna().all(axis=None)
+
+
+def test_one_dataset_is_tested_by_the_corrected_t_over_its_folds():
+    rows = [(arm, fold, seed) for arm in ("random", "hard") for fold in range(4) for seed in (0, 1)]
+    values = np.random.default_rng(0).random(16)
+    runs = runs_of(rows, macro_f=values).assign(n_folds=5)
+    table = overall(runs, ["macro_f"]).iloc[0]
+    folds = (values[8:] - values[:8]).reshape(4, 2).mean(axis=1)  # seeds of a fold are one value
+    expected = corrected_t(folds, test_to_train=1 / 8)
+    assert table["p"] == pytest.approx(expected.p_value)
+    half = 100 * (expected.high - expected.low) / 2 / values[:8].mean()
+    assert table["high"] - table["percent"] == pytest.approx(half)
+    cell = comparisons(runs, ["macro_f"]).iloc[0]
+    assert cell[["low", "high"]].tolist() == pytest.approx([expected.low, expected.high])
+
+
+def test_settings_of_one_dataset_are_one_dataset(grid):
+    one = of(grid.runs, "")
+    other = one.assign(data=[replace(data, setting=(("lr", "1"),)) for data in one["data"]])
+    table = overall(pd.concat([one, other]), ["macro_f"])
+    assert (table["cells"] == 2).all()
+    assert (table["datasets"] == 1).all()
+    assert table["low"].notna().all()
+
+
+def test_holms_correction_is_over_the_claims_of_all_arms(grid):
+    metrics = ["macro_f", "micro_f", "macro_auc"]
+    runs = of(grid.runs, "")
+    table = overall(runs, metrics).set_index("metric")
+    assert table.loc["macro_f", ["p_holm", "detectable"]].isna().all(axis=None)
+    claims = table.loc[["macro_auc", "micro_f"]]
+    assert sorted(claims["p_holm"]) == pytest.approx(sorted(holm(claims["p"])))
+    assert (claims["significant"] == (claims["p_holm"] < 0.05)).all()
+    assert (claims["detectable"] > 0).all()
 
 
 def test_a_loss_that_halves_is_a_change_for_the_better():
@@ -428,11 +464,13 @@ def test_the_correlation_of_the_two_losses_is_pearsons_at_every_kept_epoch():
     assert set(map(str, panels[0].values)) == {"adaptive", "adaptive 64"}
 
 
-def test_ranks_need_three_strategies(grid):
+def test_ranks_are_over_datasets_and_their_test_needs_three_strategies(grid):
     ranks = mean_ranks(results(grid.runs, ["macro_f"]), ["macro_f"])
     assert ranks["arm"].tolist()[0] == ADAPTIVE
+    assert (ranks["datasets"] == 2).all()  # of two models each
+    assert ranks["friedman_p"].notna().all()
     two = results(grid.runs[grid.runs["strategy"] != "hard"], ["macro_f"])
-    assert mean_ranks(two, ["macro_f"]).empty
+    assert mean_ranks(two, ["macro_f"])[["critical_difference", "friedman_p"]].isna().all(axis=None)
 
 
 def test_missing_and_failed_runs_have_the_names_of_their_records(tmp_path):

@@ -11,19 +11,11 @@ from reproduction import answers, causes, cells, choice, paper, speed, strategie
 
 from tailbatch.analysis import Arm, Dataset, Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
-from tailbatch.analysis.gains import (
-    Gain,
-    gain,
-    mean_rank,
-    mean_ranks,
-    pairs,
-    rank_correlation,
-    sign,
-    signed_rank_p,
-    where_all_ran,
-)
+from tailbatch.analysis.gains import Gain, gain, pairs, rank_correlation, where_all_ran
+from tailbatch.analysis.inference import sign
 from tailbatch.analysis.naming import compare_rates
 from tailbatch.analysis.published import directions
+from tailbatch.analysis.significance import Claim, decide, validation_ranks
 
 RANDOM, ADAPTIVE, MINORITY = map(Arm, ("random", "adaptive", "minority"))
 
@@ -63,20 +55,28 @@ def test_a_pair_is_the_same_cell_fold_and_seed(runs):
     assert len(pairs(runs, MINORITY, RANDOM, "macro_f")) == 1
 
 
-def test_a_gain_is_the_change_of_the_average_over_cells(runs):
+def test_a_gain_is_the_change_of_the_average_over_datasets(runs):
     found = gain(runs, ADAPTIVE, "macro_f")
     assert found.percent == pytest.approx(100 * ((0.7 + 0.2) / (0.6 + 0.3) - 1))
-    assert (found.better_cells, found.cells, found.pairs) == (1, 2, 4)
-    assert not found.sure
+    assert (found.better_cells, found.cells, found.datasets) == (1, 2, 2)
+    assert not found.clear
     assert gain(runs, Arm("chain"), "macro_f") is None
+
+
+def test_learners_of_a_dataset_are_averaged_before_datasets_are(runs):
+    more = runs[runs["data"] == Dataset("scene")].assign(learner=[Learner("mlp")] * 5)
+    found = gain(pd.concat([runs, more.assign(macro_f=0.5)]), ADAPTIVE, "macro_f")
+    scene = (0.7 + 0.5) / 2, (0.6 + 0.5) / 2
+    assert found.percent == pytest.approx(100 * ((scene[0] + 0.2) / (scene[1] + 0.3) - 1))
+    assert (found.cells, found.datasets) == (3, 2)
 
 
 def test_where_less_is_better_a_fall_is_a_gain(runs):
     scene = runs[runs["data"] == Dataset("scene")]
     found = gain(scene, ADAPTIVE, "ranking_loss")
     assert found.percent == pytest.approx(25)
-    assert np.isnan([found.low, found.high]).all()  # two folds
-    assert not found.sure
+    assert np.isnan([found.low, found.high, found.p]).all()  # two folds
+    assert not found.clear
     third = scene[scene["fold"] == 1].assign(fold=2, ranking_loss=[0.35, 0.2])
     more = gain(pd.concat([scene, third]), ADAPTIVE, "ranking_loss")
     assert more.low < more.percent < more.high
@@ -84,24 +84,41 @@ def test_where_less_is_better_a_fall_is_a_gain(runs):
     assert sign("tuned_macro_f") == 1
 
 
+def test_from_six_datasets_on_the_dataset_is_the_unit(runs):
+    scene = runs[runs["data"] == Dataset("scene")]
+    frames = [
+        scene.assign(data=[Dataset(f"data{number}")] * 5, macro_f=scene["macro_f"] + number / 50)
+        for number in range(6)
+    ]
+    few, six = (gain(pd.concat(frames[:count]), ADAPTIVE, "macro_f") for count in (5, 6))
+    assert np.isnan([few.low, few.high, few.p]).all()  # no spread is borrowed from folds
+    assert six.low < six.percent < six.high
+    assert six.p == pytest.approx(2 / 2**6)
+
+
+def test_holms_correction_is_over_all_claims(runs):
+    scene = runs[runs["data"] == Dataset("scene")]
+    frames = [scene.assign(data=[Dataset(f"data{number}")] * 5) for number in range(6)]
+    many = pd.concat(frames)
+    claims = [Claim(name, many, ADAPTIVE, RANDOM, "macro_f") for name in ("one", "two")]
+    made = decide([*claims, Claim("none", many, Arm("chain"), RANDOM, "macro_f")])
+    assert set(made) == {("one", "macro_f"), ("two", "macro_f")}
+    assert [answer.p_holm for answer in made.values()] == pytest.approx([0.0625] * 2)
+    assert not any(answer.significant for answer in made.values())
+    assert decide(claims[:1])["one", "macro_f"].significant
+
+
 def test_a_gain_is_written_with_its_interval():
-    assert str(Gain(1.25, -0.5, 3.0, 1, 2, 10)) == "+1.2 [-0.5, +3.0]"
-    alone = Gain(1.25, np.nan, np.nan, 1, 1, 1)
-    assert (str(alone), alone.sure) == ("+1.2", False)
-    assert Gain(1.25, 0.5, 2.0, 1, 1, 5).sure
-    assert Gain(-1.25, -2.0, -0.5, 0, 1, 5).sure
-
-
-def test_ranks_are_taken_where_all_arms_ran(runs):
-    assert mean_rank(runs, [RANDOM, ADAPTIVE], "macro_f") == {RANDOM: 1.5, ADAPTIVE: 1.5}
-    every = [RANDOM, ADAPTIVE, MINORITY]
-    assert mean_rank(runs, every, "macro_f") == {RANDOM: 2.0, ADAPTIVE: 3.0, MINORITY: 1.0}
-    assert mean_rank(runs, [RANDOM, Arm("chain")], "macro_f") == {}
+    assert str(Gain(1.25, -0.5, 3.0, 0.1, 1, 2, 2)) == "+1.2 [-0.5, +3.0]"
+    alone = Gain(1.25, np.nan, np.nan, np.nan, 1, 1, 1)
+    assert (str(alone), alone.clear) == ("+1.2", False)
+    assert Gain(1.25, 0.5, 2.0, 0.01, 1, 1, 1).clear
+    assert Gain(-1.25, -2.0, -0.5, 0.01, 0, 1, 1).clear
 
 
 def test_ranks_of_several_metrics_are_averaged(runs):
     known = runs.assign(validation_macro_f=runs["macro_f"], validation_one_error=runs["macro_f"])
-    ranks = mean_ranks(known, [RANDOM, ADAPTIVE, MINORITY], ["macro_f", "one_error"])
+    ranks = validation_ranks(known, ["macro_f", "one_error"]).loc[[RANDOM, ADAPTIVE, MINORITY]]
     assert ranks["macro_f"].tolist() == [2, 3, 1]
     assert ranks["one_error"].tolist() == [2, 1, 3]
     assert ranks["mean"].tolist() == [2, 2, 2]
@@ -116,7 +133,7 @@ def test_only_cells_and_folds_of_all_arms_are_shared(runs):
 
 def test_too_little_to_test_or_correlate_is_not_a_number(runs):
     scene = runs[runs["data"] == Dataset("scene")]
-    assert np.isnan(signed_rank_p(scene, ADAPTIVE, "macro_f", RANDOM))
+    assert np.isnan(gain(scene, ADAPTIVE, "macro_f").p)
     two = pd.Series([1.0, 2.0])
     assert np.isnan(rank_correlation(two, two))
     assert rank_correlation(pd.Series([1.0, 2, 3]), pd.Series([3.0, 2, 1])) == pytest.approx(-1)

@@ -13,14 +13,16 @@ from scipy import stats as reference
 from tailbatch.errors import DataError
 from tailbatch.stats import (
     SignedRankTest,
-    bootstrap_interval,
+    bootstrap_change,
     cohens_dz,
+    corrected_t,
     critical_difference,
+    detectable,
     friedman,
     holm,
     mean_ranks,
     nemenyi,
-    relative_change,
+    practical_equivalence,
     wilcoxon,
     win_tie_loss,
 )
@@ -241,90 +243,115 @@ def test_nemenyi_agrees_with_the_critical_difference():
     assert np.allclose(p_values, p_values.T)
 
 
-def test_bootstrap_interval_is_seeded_and_covers_the_mean_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    samples = rng.normal(size=(300, 30))
-    covered = [low <= 0 <= high for low, high in map(bootstrap_interval, samples)]
-    assert 0.88 <= np.mean(covered) <= 0.98
-    assert bootstrap_interval(samples[0]) == bootstrap_interval(samples[0])
-    assert bootstrap_interval(samples[0]) != bootstrap_interval(samples[0], seed=1)
-    narrow, wide = (bootstrap_interval(samples[0], level=level) for level in (0.5, 0.95))
-    assert wide.low < narrow.low < narrow.high < wide.high
+def cross_validated(rng, k, overlap, n):
+    """Return (n, k) differences of folds whose mean is 0: training rows in common correlate them."""
+    shared = np.sqrt(overlap) * rng.normal(size=(n, 1))
+    return shared + np.sqrt(1 - overlap) * rng.normal(size=(n, k))
 
 
-def test_runs_of_one_fold_are_resampled_together():
-    # Folds differ, seeds hardly: ten seeds per fold must not look like fifty independent runs.
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(5, 1)) + 0.01 * rng.normal(size=(5, 10))
-    crossed, flat = bootstrap_interval(values), bootstrap_interval(values.ravel())
-    assert crossed.high - crossed.low > 2 * (flat.high - flat.low)
+@pytest.mark.parametrize("k", [3, 5, 10])
+def test_the_corrected_interval_covers_as_often_as_it_says_and_students_does_not(k):
+    # Nadeau and Bengio: folds of n_test rows correlate by n_test / (n_test + n_train).
+    test_to_train = 1 / (k - 1)
+    values = cross_validated(np.random.default_rng(k), k, 1 / k, 2000)
+
+    def coverage(ratio):
+        made = [corrected_t(row, test_to_train=ratio) for row in values]
+        return np.mean([estimate.low <= 0 <= estimate.high for estimate in made])
+
+    assert 0.94 <= coverage(test_to_train) <= 0.965
+    assert coverage(0.0) < 0.91
+    rejected = [corrected_t(row, test_to_train=test_to_train).p_value < 0.05 for row in values]
+    assert 0.035 <= np.mean(rejected) <= 0.06
 
 
-@given(hnp.arrays(np.float64, st.integers(2, 12), elements=st.integers(-9, 9).map(float)))
-@settings(max_examples=40, deadline=None)
-def test_the_interval_of_mirrored_values_is_the_mirrored_interval(values):
-    low, high = bootstrap_interval(values, level=0.8)
-    assert bootstrap_interval(-values, level=0.8) == pytest.approx((-high, -low), abs=1e-12)
-    assert min(values) <= low <= high <= max(values)
+def test_without_shared_rows_the_corrected_interval_is_students():
+    values = np.array([0.31, 0.35, 0.28, 0.33])
+    theirs = reference.ttest_1samp(values, 0)
+    ends = theirs.confidence_interval()
+    made = corrected_t(values, test_to_train=0.0)
+    assert made == pytest.approx((values.mean(), ends.low, ends.high, theirs.pvalue))
 
 
-def test_two_runs_are_enough_for_an_interval():
-    assert bootstrap_interval([0.1, 0.3]) == (0.1, 0.3)
-    assert np.isfinite(relative_change([([0.1, 0.3], [0.2, 0.2])])[1:]).all()
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.3]])
+def test_below_three_folds_there_is_no_interval(values):
+    assert np.isnan(corrected_t(values, test_to_train=0.125)[1:]).all()
+    assert np.isnan(detectable(values))
 
 
-def test_nothing_to_resample_gives_no_interval():
-    assert np.isnan(bootstrap_interval([0.3])).all()
-    change = relative_change([([0.2], [0.1]), ([0.4], [0.4])])
-    assert change.estimate == pytest.approx(0.2)
-    assert np.isnan(change[1:]).all()
+def test_folds_that_all_agree_leave_no_doubt():
+    assert corrected_t([0.5] * 3, test_to_train=0.1) == (0.5, 0.5, 0.5, 0.0)
+    assert corrected_t([0.0] * 3, test_to_train=0.1).p_value == 1.0
 
 
-def test_a_relative_change_has_students_interval_of_the_paired_runs():
-    after = np.array([0.31, 0.35, 0.28, 0.33])
-    theirs = reference.ttest_1samp(after / 0.3 - 1, 0).confidence_interval()
-    assert relative_change([(after, 0.3)])[1:] == pytest.approx((theirs.low, theirs.high))
-
-
-@pytest.mark.parametrize("runs", [(2,), (5,), (5, 5, 5, 5), (2, 2, 5), (5, 5, 1, 1, 1, 1), (2, 1)])
-def test_a_relative_change_is_covered_as_often_as_it_says_also_where_cells_have_few_runs(runs):
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize(("n", "least"), [(6, 0.88), (9, 0.89), (15, 0.91)])
+def test_the_bootstrap_over_datasets_covers_nearly_as_often_as_it_says(n, least):
+    # Datasets differ in level and in gain; a plain percentile bootstrap covers 84% at n = 6.
+    rng = np.random.default_rng(n)
     covered = []
-    for _ in range(2000):
-        levels = [0.3 + 0.1 * cell for cell in range(len(runs))]
-        before = [level + 0.02 * rng.normal(size=n) for level, n in zip(levels, runs, strict=True)]
-        cells = [(1.1 * base + 0.01 * rng.normal(size=len(base)), base) for base in before]
-        _, low, high = relative_change(cells)
+    for _ in range(500):
+        before = rng.uniform(0.05, 0.6, n)
+        after = before * (1.1 + 0.15 * rng.normal(size=n))
+        low, high = bootstrap_change(after, before, n_draws=400)
         covered.append(low <= 0.1 <= high)
-    assert 0.93 <= np.mean(covered) <= 0.985
+    assert least <= np.mean(covered) <= 0.98
 
 
-def test_a_cell_with_one_run_makes_a_change_less_sure():
-    cells = [([0.31, 0.35, 0.28], [0.3, 0.3, 0.3])]
-    _, low, high = relative_change([*cells, ([0.33], [0.3])])
-    alone = relative_change(cells)
-    assert high - low > (alone.high - alone.low) / 2  # over twice the baseline
-
-
-def test_pairs_that_all_change_alike_leave_no_doubt():
+def test_the_bootstrap_over_datasets_is_seeded_and_needs_six():
     rng = np.random.default_rng(0)
-    cells = []
-    for level in (0.1, 0.9):
-        base = level + 0.05 * rng.random(10)
-        cells.append((1.1 * base, base))
-    # Whatever the spread of the runs.
-    assert relative_change(cells) == pytest.approx((0.1, 0.1, 0.1))
+    before = rng.uniform(0.1, 0.5, 8)
+    after = before + 0.05 * rng.random(8)
+    assert bootstrap_change(after, before) == bootstrap_change(after, before)
+    assert bootstrap_change(after, before) != bootstrap_change(after, before, seed=1)
+    narrow, wide = (bootstrap_change(after, before, level=level) for level in (0.5, 0.95))
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert np.isfinite(bootstrap_change(after[:6], before[:6])).all()
+    assert np.isnan(bootstrap_change(after[:5], before[:5])).all()
+    assert np.isnan(bootstrap_change(after, np.zeros(8))).all()
 
 
-def test_the_interval_of_a_relative_change_is_that_of_all_cells():
-    # The first cell doubles, the second is half of the average and does not change: 1.5 in all.
-    steady = np.full(10, 0.2)
-    spread = np.linspace(0.1, 0.3, 10)
-    estimate, low, high = relative_change([(2 * spread, spread), (steady, steady)])
-    assert estimate == pytest.approx(0.5)
-    assert 0.4 < low < 0.5 < high < 0.6
-    narrow = relative_change([(2 * spread, spread), (steady, steady)], level=0.5)
-    assert low < narrow.low < narrow.high < high
+def test_datasets_that_all_change_alike_leave_no_doubt():
+    before = np.random.default_rng(0).uniform(0.1, 0.9, 7)
+    assert bootstrap_change(1.1 * before, before) == pytest.approx((0.1, 0.1))
+
+
+def test_a_detectable_mean_is_found_about_four_times_in_five():
+    noise = np.random.default_rng(0).normal(size=(2000, 12))
+    least = np.mean([detectable(row) for row in noise])
+    significant = [corrected_t(row + least, test_to_train=0.0).p_value < 0.05 for row in noise]
+    assert 0.74 <= np.mean(significant) <= 0.86
+
+
+def test_the_next_dataset_is_as_likely_better_as_it_says():
+    # Draw datasets from the model itself, and see how often one more is better, equal and worse.
+    rng = np.random.default_rng(0)
+    said, came = [], []
+    for _ in range(400):
+        mu, tau = 0.02 * rng.normal(), 0.03 * rng.random()
+        true = mu + tau * rng.normal(size=13)
+        errors = rng.uniform(0.005, 0.02, 12)
+        made = practical_equivalence(true[:12] + errors * rng.normal(size=12), errors, region=0.01)
+        said.append(made)
+        came.append((true[12] < -0.01, abs(true[12]) <= 0.01, true[12] > 0.01))
+    assert np.abs(np.mean(said, axis=0) - np.mean(came, axis=0)).max() < 0.05
+
+
+def test_practical_equivalence_by_numerical_integration():
+    means, errors, region = np.array([0.01, 0.03, -0.01]), np.array([0.01, 0.02, 0.01]), 0.015
+    spread = 5 * np.sqrt(means.var() + (errors**2).mean())
+    mu, tau = np.meshgrid(np.linspace(-1, 1, 4001), np.linspace(0, spread, 400))
+    density = np.ones_like(mu)
+    for mean, error in zip(means, errors, strict=True):
+        density *= reference.norm.pdf(mean, mu, np.sqrt(error**2 + tau**2))
+    scale = np.maximum(tau, 1e-9)
+    better = (density * reference.norm.sf(region, mu, scale)).sum() / density.sum()
+    worse = (density * reference.norm.cdf(-region, mu, scale)).sum() / density.sum()
+    made = practical_equivalence(means, errors, region=region)
+    assert made == pytest.approx((worse, 1 - better - worse, better), abs=2e-3)
+
+
+def test_two_datasets_say_nothing_about_the_next():
+    assert np.isnan(practical_equivalence([0.1, 0.2], [0.01, 0.01], region=0.01)).all()
 
 
 @pytest.mark.parametrize("function", [wilcoxon, win_tie_loss, cohens_dz])

@@ -3,7 +3,6 @@
 Paired values belong to the same dataset, fold or seed, in the same order.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +15,10 @@ from tailbatch.seeds import stream
 
 FloatArray = npt.NDArray[np.float64]
 
+#: Folds below which there is no interval: two say next to nothing about how folds vary.
+FEWEST_FOLDS = 3
+#: Datasets below which Wilcoxon's p-value cannot fall under 0.05, and a bootstrap covers too little.
+FEWEST_DATASETS = 6
 _MOST_EXACT_PAIRS = 50  # as SciPy has it
 
 
@@ -71,18 +74,27 @@ class FriedmanTest:
 
 
 class Interval(NamedTuple):
-    """Ends of a bootstrap interval; both are ``nan`` if there was nothing to resample."""
+    """Ends of an interval; both are ``nan`` where there is too little to say."""
 
     low: float
     high: float
 
 
-class Change(NamedTuple):
-    """A change as a share of the baseline, with the ends of its interval, ``nan`` if there is none."""
+class Estimate(NamedTuple):
+    """A mean, the ends of its interval, and the two-sided p-value of zero; ``nan`` if there is none."""
 
-    estimate: float
+    mean: float
     low: float
     high: float
+    p_value: float
+
+
+class Equivalence(NamedTuple):
+    """Probabilities that the next dataset is worse, practically equal, and better; they sum to 1."""
+
+    worse: float
+    equal: float
+    better: float
 
 
 def win_tie_loss(
@@ -178,7 +190,7 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True) -> Float
     Parameters
     ----------
     values
-        (n, k) one row a block (dataset), one column a method.
+        (n, k) one row per block (dataset), one column per method.
     higher_is_better
         Which direction is good.
 
@@ -243,80 +255,155 @@ def nemenyi(ranks: npt.ArrayLike, n_blocks: int) -> FloatArray:
     return np.asarray(stats.studentized_range.sf(distance * np.sqrt(2), len(given), np.inf))
 
 
-def bootstrap_interval(
-    values: npt.ArrayLike, *, level: float = 0.95, n_draws: int = 2000, seed: int = 0
-) -> Interval:
-    """Return the percentile bootstrap interval of a mean.
+def corrected_t(values: npt.ArrayLike, *, test_to_train: float, level: float = 0.95) -> Estimate:
+    """Return the mean over the folds of a cross-validation, with Nadeau and Bengio's interval.
+
+    Folds share training rows, so Student's interval is too narrow. The variance of the mean is
+    s^2 (1/k + n_test / n_train) in place of s^2 / k (Nadeau and Bengio, 2003), with k - 1 degrees of
+    freedom. Below three folds there is no interval and no p-value.
 
     Parameters
     ----------
     values
-        (runs,) values or paired differences; or (folds, seeds), where folds and seeds are each
-        resampled as a whole, because runs of one fold are not independent.
+        (k,) one value per fold, such as a paired difference; seeds of a fold are averaged before.
+    test_to_train
+        Test rows over training rows of a fold; 0 is Student's t for independent values.
     level
-        Share of the bootstrap means inside the interval.
-    n_draws
-        Number of resamples.
-    seed
-        The same seed gives the same interval.
+        How often the interval is to contain the true mean.
 
     Examples
     --------
-    >>> low, high = bootstrap_interval([0.1, 0.2, 0.3, 0.2])
-    >>> round(low, 3), round(high, 3)
-    (0.125, 0.275)
+    >>> estimate = corrected_t([0.02, 0.03, 0.01, 0.02, 0.02], test_to_train=1 / 8)
+    >>> round(estimate.low, 4), round(estimate.high, 4), round(estimate.p_value, 4)
+    (0.0088, 0.0312, 0.0077)
     """
     given = np.asarray(values, dtype=np.float64)
-    generator = stream(seed, "bootstrap")
-    means = _resampled(given, n_draws, generator).mean(axis=tuple(range(1, given.ndim + 1)))
-    return _interval(means, level, resampled=given.size > 1)
+    k, mean = len(given), float(given.mean())
+    if k < FEWEST_FOLDS:
+        return Estimate(mean, np.nan, np.nan, np.nan)
+    error = fold_error(given, test_to_train=test_to_train)
+    if error == 0:
+        return Estimate(mean, mean, mean, float(mean == 0))
+    half = float(stats.t.ppf((1 + level) / 2, k - 1)) * error
+    p_value = 2 * float(stats.t.sf(abs(mean) / error, k - 1))
+    return Estimate(mean, mean - half, mean + half, p_value)
 
 
-def relative_change(
-    cells: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], *, level: float = 0.95
-) -> Change:
-    """Return by what share the average over cells changes, with its Student interval.
+def fold_error(values: npt.ArrayLike, *, test_to_train: float) -> float:
+    """Return the standard error of a mean over folds, s sqrt(1/k + n_test / n_train).
 
-    A cell is a dataset with a model. Its runs vary, the cells are kept; a cell with one run has no
-    spread of its own and is taken to vary as the runs of the others do. A bootstrap would give such
-    a cell no spread at all, and hardly any to a cell of two.
+    Examples
+    --------
+    >>> round(fold_error([0.02, 0.03, 0.01, 0.02, 0.02], test_to_train=1 / 8), 5)
+    0.00403
+    """
+    given = np.asarray(values, dtype=np.float64)
+    return float(given.std(ddof=1) * np.sqrt(1 / len(given) + test_to_train))
+
+
+def bootstrap_change(
+    after: npt.ArrayLike,
+    before: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    n_draws: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """Return the bootstrap interval of the change of a sum over datasets, sum(after) / sum(before) - 1.
+
+    Datasets are resampled whole. The percentiles are Hesterberg's (2015) expanded ones, which make up
+    for the narrowness of a bootstrap of few values: those at Phi(-+ sqrt(n / (n - 1)) t(n - 1)).
+    Below six datasets there is no interval: even the extremes of so few cover too little.
 
     Parameters
     ----------
-    cells
-        For each cell the (runs,) values and those of the baseline on the same folds and seeds.
+    after, before
+        (n,) one value per dataset.
     level
-        How often the interval is to hold the true change.
+        How often the interval is to contain the true change.
+    n_draws, seed
+        Number of resamples; the same seed gives the same interval.
 
     Examples
     --------
-    >>> change = relative_change([([0.2, 0.4], [0.1, 0.3]), ([0.6, 0.6], [0.5, 0.6])])
-    >>> round(change.estimate, 3)  # (0.3 + 0.6) / (0.2 + 0.55) - 1
-    0.2
+    >>> before = [0.2, 0.3, 0.4, 0.1, 0.5, 0.6, 0.3]
+    >>> low, high = bootstrap_change([0.25, 0.33, 0.41, 0.12, 0.51, 0.63, 0.35], before)
+    >>> round(low, 3), round(high, 3)
+    (0.036, 0.193)
     """
-    pairs = [np.column_stack(np.broadcast_arrays(*cell)) for cell in cells]
-    after, before = np.sum([pair.mean(axis=0) for pair in pairs], axis=0)
-    ratio = after / before
-    # To first order the ratio moves with these, over the baseline: the delta method.
-    errors = [pair[:, 0] - ratio * pair[:, 1] for pair in pairs]
-    half = _half_width_of_a_sum_of_means(errors, level) / before
-    return Change(float(ratio - 1), float(ratio - 1 - half), float(ratio - 1 + half))
+    difference, base = _paired_difference(after, before), np.asarray(before, dtype=np.float64)
+    n = len(difference)
+    if n < FEWEST_DATASETS:
+        return Interval(np.nan, np.nan)
+    rows = stream(seed, "bootstrap").integers(n, size=(n_draws, n))
+    sums = base[rows].sum(axis=1)
+    if not sums.all():  # too many baselines of 0 for any percentage
+        return Interval(np.nan, np.nan)
+    changes = difference[rows].sum(axis=1) / sums
+    expanded = np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1)
+    low, high = np.quantile(changes, stats.norm.cdf([-expanded, expanded]))
+    return Interval(float(low), float(high))
 
 
-def _half_width_of_a_sum_of_means(samples: Sequence[FloatArray], level: float) -> float:
-    """Return half of Student's interval, ``nan`` where no sample has two values."""
-    several = [sample for sample in samples if len(sample) > 1]
-    if not several:
+def detectable(
+    values: npt.ArrayLike, *, test_to_train: float = 0.0, level: float = 0.95, power: float = 0.8
+) -> float:
+    """Return the smallest true mean that a test over such values would find `power` of the time.
+
+    (t(level) + t(power)) standard errors, a power analysis to first order; ``nan`` below three values.
+
+    Examples
+    --------
+    >>> round(detectable([0.02, 0.03, 0.01, 0.02, 0.02], test_to_train=1 / 8), 4)
+    0.015
+    """
+    given = np.asarray(values, dtype=np.float64)
+    if len(given) < FEWEST_FOLDS:
         return float("nan")
-    freedom = np.array([len(sample) - 1 for sample in several])
-    # Each single value has the pooled variance of the others.
-    share = 1 / (freedom + 1) + (len(samples) - len(several)) * freedom / freedom.sum()
-    variances = share * np.array([sample.var(ddof=1) for sample in several])
-    total = variances.sum()
-    if total == 0:
-        return 0.0
-    satterthwaite = total**2 / (variances**2 / freedom).sum()
-    return float(stats.t.ppf((1 + level) / 2, satterthwaite) * np.sqrt(total))
+    quantiles = stats.t.ppf([(1 + level) / 2, power], len(given) - 1)
+    return float(quantiles.sum() * fold_error(given, test_to_train=test_to_train))
+
+
+def practical_equivalence(
+    means: npt.ArrayLike, errors: npt.ArrayLike, *, region: float
+) -> Equivalence:
+    """Return how probable it is that the next dataset is worse, practically equal, or better.
+
+    A hierarchical model, as Corani and others (2017) compare classifiers: dataset i has a true difference
+    d_i ~ N(mu, tau^2), measured as N(d_i, errors_i^2). With flat priors on mu and tau the posterior
+    of tau is a sum over a grid and that of mu is normal (Gelman and others, Bayesian Data Analysis, 5.4);
+    differences of at most `region` in size are practically equal. No sampler is needed.
+
+    Parameters
+    ----------
+    means, errors
+        (n,) the mean difference of each dataset and its standard error, see `fold_error`.
+    region
+        Half of the region of practical equivalence.
+
+    Examples
+    --------
+    >>> likely = practical_equivalence([0.04, 0.05, 0.06, 0.05], [0.01] * 4, region=0.01)
+    >>> round(likely.better, 2), round(likely.worse, 2)
+    (0.98, 0.01)
+    """
+    x = np.asarray(means, dtype=np.float64)
+    variances = np.asarray(errors, dtype=np.float64) ** 2
+    if len(x) < 3:
+        return Equivalence(np.nan, np.nan, np.nan)
+    # Beyond five times the whole spread, tau has next to no posterior.
+    tau = np.linspace(0, 5 * float(np.sqrt(x.var() + variances.mean())) or 1e-12, 400)[:, None]
+    weights = 1 / np.maximum(variances + tau**2, 1e-12)
+    mu = (weights * x).sum(axis=1) / weights.sum(axis=1)
+    log_posterior = np.log(weights).sum(axis=1) - np.log(weights.sum(axis=1))
+    log_posterior -= (weights * (x - mu[:, None]) ** 2).sum(axis=1)
+    posterior = np.exp((log_posterior - log_posterior.max()) / 2)
+    spread = np.sqrt(1 / weights.sum(axis=1) + tau[:, 0] ** 2)
+    below, above = (
+        float(np.average(tail, weights=posterior))
+        for tail in (stats.norm.cdf(-region, mu, spread), stats.norm.sf(region, mu, spread))
+    )
+    return Equivalence(below, 1 - below - above, above)
 
 
 def _paired_difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatArray:
@@ -355,22 +442,3 @@ def _ranks(values: npt.ArrayLike, higher_is_better: bool) -> FloatArray:
 def _rank_error(n_methods: int, n_blocks: int) -> float:
     """Return the standard error of a difference of two mean ranks."""
     return float(np.sqrt(n_methods * (n_methods + 1) / (6 * n_blocks)))
-
-
-def _resampled(values: FloatArray, n_draws: int, generator: np.random.Generator) -> FloatArray:
-    """Return (n_draws, *shape): the values with each axis resampled on its own."""
-    index = [
-        np.expand_dims(
-            generator.integers(size, size=(n_draws, size)),
-            axis=tuple(other + 1 for other in range(values.ndim) if other != axis),
-        )
-        for axis, size in enumerate(values.shape)
-    ]
-    return values[tuple(index)]
-
-
-def _interval(draws: FloatArray, level: float, *, resampled: bool) -> Interval:
-    if not resampled:
-        return Interval(float("nan"), float("nan"))
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))

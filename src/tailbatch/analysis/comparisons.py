@@ -3,20 +3,34 @@
 Every function takes frames with keys (see `tailbatch.analysis.keys`) and returns a frame.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.gains import FEWEST_FOLDS, PAIR, gain_sign, percent_change, sign
+from tailbatch.analysis.gains import PAIR
+from tailbatch.analysis.inference import (
+    LEVEL,
+    Pairs,
+    change,
+    dataset_means,
+    detectable_change,
+    equivalence,
+    gain_sign,
+    held_out_ratio,
+    over_folds,
+    sign,
+)
 from tailbatch.analysis.keys import CELL, Arm, Cell, by_label
 from tailbatch.metrics import METRICS
-from tailbatch.stats import Interval, bootstrap_interval, holm, wilcoxon
+from tailbatch.stats import holm
 
 #: The six metrics of the paper, in its order.
 PAPER_METRICS = ("macro_f", "micro_f", "macro_auc", "ranking_loss", "hamming_loss", "one_error")
-_FEWEST = 6  # pairs below which Wilcoxon's p-value cannot fall under 0.05
+#: What a summary claims of each arm, fixed before any test: rare labels, all labels, frequent labels.
+#: Holm's correction is over these.
+CLAIMS = ("minority_average_precision", "macro_auc", "micro_f")
 
 
 def shown_metrics(runs: pd.DataFrame) -> list[str]:
@@ -31,6 +45,17 @@ def shown_metrics(runs: pd.DataFrame) -> list[str]:
     return [
         name for name in (*PAPER_METRICS, *minority) if name in runs and runs[name].notna().any()
     ]
+
+
+def claimed(metrics: Sequence[str]) -> list[str]:
+    """Return the metrics that a summary makes claims about: `CLAIMS`, or the first where none is there.
+
+    Examples
+    --------
+    >>> claimed(["macro_f", "micro_f", "macro_auc"]), claimed(["macro_f"])
+    (['macro_auc', 'micro_f'], ['macro_f'])
+    """
+    return [name for name in CLAIMS if name in metrics] or list(metrics[:1])
 
 
 def baseline_arm(arms: Iterable[Arm]) -> Arm:
@@ -89,14 +114,11 @@ class PairedRuns:
     ----------
     arms
         For each primary arm, in order, its runs' metrics: (pairs, metrics), rows aligned.
-    grid
-        How the pairs are laid out: (folds, seeds), or (pairs,) where some seed lacks some fold.
     folds
         (pairs,) the fold of each pair.
     """
 
     arms: dict[Arm, np.ndarray]
-    grid: tuple[int, ...]
     folds: np.ndarray
 
 
@@ -108,9 +130,9 @@ def cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, PairedRuns]:
     >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": [1, 0, 0, 1], "seed": 0,
     ...                      "arm": [Arm("random")] * 2 + [Arm("adaptive")] * 2,
     ...                      "macro_f": [0.2, 0.1, 0.3, 0.4]})
-    >>> (found,) = cells(runs, ["macro_f"]).values()
-    >>> {str(arm): values.ravel().tolist() for arm, values in found.arms.items()}, found.grid
-    ({'random': [0.1, 0.2], 'adaptive': [0.3, 0.4]}, (2, 1))
+    >>> (cell,) = cells(runs, ["macro_f"]).values()
+    >>> {str(arm): values.ravel().tolist() for arm, values in cell.arms.items()}
+    {'random': [0.1, 0.2], 'adaptive': [0.3, 0.4]}
     """
     # A few columns of a wide frame, which pandas would copy again and again.
     compared = paired(primary(runs[[*PAIR, "arm", *metrics]])).drop_duplicates([*PAIR, "arm"])
@@ -120,34 +142,30 @@ def cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, PairedRuns]:
     arms: dict[Cell, dict[Arm, np.ndarray]] = {}
     for data, learner, arm in sorted(places):
         arms.setdefault(Cell(data, learner), {})[arm] = places[data, learner, arm]
-    found = {}
-    for cell, rows in arms.items():
-        folds, seeds = compared[["fold", "seed"]].to_numpy()[next(iter(rows.values()))].T
-        grid = len(np.unique(folds)), len(np.unique(seeds))
-        blocks = {arm: values[at] for arm, at in rows.items()}
-        found[cell] = PairedRuns(
-            blocks, grid if np.prod(grid) == len(folds) else (len(folds),), folds
+    folds = compared["fold"].to_numpy()
+    return {
+        cell: PairedRuns(
+            {arm: values[at] for arm, at in rows.items()}, folds[next(iter(rows.values()))]
         )
-    return found
+        for cell, rows in arms.items()
+    }
 
 
 def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row a cell, arm and metric: the mean over paired runs and its interval (Table 2).
+    """Return one row per cell, arm and metric: the mean over paired runs and its interval (Table 2).
 
-    Columns ``mean``, ``low``, ``high`` (95% bootstrap over folds and seeds, missing below three
-    folds), ``runs``, and ``best``: whether no arm of the cell has a better mean, and some a worse one.
+    Columns ``mean``, ``low``, ``high`` (95%, corrected t over folds, missing below three), ``runs``, and
+    ``best``: whether no arm of the cell has a better mean, and some a worse one.
     """
-    rows = []
+    rows, ratio = [], held_out_ratio(runs)
     for at, cell in cells(runs, metrics).items():
         for arm, block in cell.arms.items():
             for metric, values in zip(metrics, block.T, strict=True):
-                there = ~np.isnan(values)
-                if there.any():
-                    known = values[there]
-                    ends = _interval(known, cell.folds[there], cell.grid)
-                    rows.append(
-                        (at.dataset, at.learner, arm, metric, known.mean(), *ends, len(known))
-                    )
+                known = ~np.isnan(values)
+                if known.any():
+                    _, *ends, _ = over_folds(cell.folds[known], values[known], ratio)
+                    mean, count = values[known].mean(), int(known.sum())
+                    rows.append((at.dataset, at.learner, arm, metric, mean, *ends, count))
     table = pd.DataFrame(rows, columns=[*CELL, "arm", "metric", "mean", "low", "high", "runs"])
     return with_best(table, [*CELL, "metric"])
 
@@ -168,79 +186,69 @@ def with_best(table: pd.DataFrame, within: list[str]) -> pd.DataFrame:
 
 
 def comparisons(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row a cell, arm and metric: the arm against the baseline on the same folds and seeds.
+    """Return one row per cell, arm and metric: the arm against the baseline on the same folds and seeds.
 
     ``gain`` is positive where the arm is better, whichever way the metric runs; ``low`` and ``high``
-    are its 95% bootstrap interval, missing below three folds; ``percent`` is the gain in percent of the
-    baseline's mean; ``outcome`` is win, tie or loss of the means as printed, to four digits.
+    are its 95% interval and ``p`` its p-value (corrected t over folds, missing below three);
+    ``percent`` is the gain in percent of the baseline's mean; ``outcome`` is win, tie or loss of the
+    means as printed, to four digits.
     """
-    rows = []
-    for at, (folds, grid), arm, metric, base, values in _pairs(runs, metrics):
+    rows, ratio = [], held_out_ratio(runs)
+    for at, arm, metric, (folds, values, base) in _pairs(runs, metrics):
         gains = sign(metric) * (values - base)
         percent = 100 * gains.mean() / abs(base.mean()) if base.mean() else np.nan
         outcome = {1: "win", 0: "tie", -1: "loss"}[gain_sign(base.mean(), values.mean(), metric)]
         row = (at.dataset, at.learner, arm, metric, base.mean(), values.mean(), gains.mean())
-        rows.append((*row, *_interval(gains, folds, grid), percent, len(gains), outcome))
-    columns = ["baseline_mean", "mean", "gain", "low", "high", "percent", "pairs", "outcome"]
+        rows.append((*row, *over_folds(folds, gains, ratio)[1:], percent, len(gains), outcome))
+    columns = ["baseline_mean", "mean", "gain", "low", "high", "p", "percent", "pairs", "outcome"]
     return pd.DataFrame(rows, columns=[*CELL, "arm", "metric", *columns])
 
 
-_Layout = tuple[np.ndarray, tuple[int, ...]]
-_Pair = tuple[Cell, _Layout, Arm, str, np.ndarray, np.ndarray]
-
-
-def _pairs(runs: pd.DataFrame, metrics: list[str]) -> Iterator[_Pair]:
-    """Yield cell, folds and grid, arm, metric, and the values of the baseline and the arm."""
-    found = cells(runs, metrics)
-    base = min((arm for cell in found.values() for arm in cell.arms), default=None)
-    for at, cell in found.items():
+def _pairs(runs: pd.DataFrame, metrics: list[str]) -> Iterator[tuple[Cell, Arm, str, Pairs]]:
+    """Yield cell, arm, metric, and the values of the arm and the baseline."""
+    paired_cells = cells(runs, metrics)
+    base = min((arm for cell in paired_cells.values() for arm in cell.arms), default=None)
+    for at, cell in paired_cells.items():
         if base is None or base not in cell.arms:
             continue
         for arm in cell.arms:
-            for place, metric in enumerate(metrics):
-                before, after = cell.arms[base][:, place], cell.arms[arm][:, place]
+            for column, metric in enumerate(metrics):
+                before, after = cell.arms[base][:, column], cell.arms[arm][:, column]
                 known = ~np.isnan(before) & ~np.isnan(after)
                 if arm != base and known.any():
-                    layout = cell.folds[known], cell.grid
-                    yield at, layout, arm, metric, before[known], after[known]
-
-
-def _interval(values: np.ndarray, folds: np.ndarray, grid: tuple[int, ...]) -> Interval:
-    """Return the bootstrap interval of a mean over folds and seeds, laid out as a grid where they are."""
-    if len(np.unique(folds)) < FEWEST_FOLDS:
-        return Interval(np.nan, np.nan)
-    return bootstrap_interval(values.reshape(grid) if np.prod(grid) == len(values) else values)
+                    yield at, arm, metric, Pairs(cell.folds[known], after[known], before[known])
 
 
 def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row an arm and metric over all cells: wins, ties, losses, change in percent, p-value.
+    """Return one row per arm and metric over all cells: the change in percent, and how sure it is.
 
-    ``percent`` is the change of the average over cells, positive where it is for the better, with its
-    95% interval from the spread over folds and seeds within each cell (missing where the baseline is 0,
-    and where no cell has three folds).
-    ``p`` is Wilcoxon's signed-rank test over the cells' means (missing below six cells, where it cannot
-    fall under 0.05), ``p_holm`` the same after Holm's correction over the arm's metrics.
+    ``win``, ``tie`` and ``loss`` count cells. ``percent`` is the change of the average over datasets,
+    positive where it is for the better, with its 95% interval and ``p`` (see `gains.change`). For the
+    `claimed` metrics, ``p_holm`` is corrected over all claims of all arms, ``significant`` says whether
+    it is below 0.05, ``detectable`` is the change in percent that a test like this one finds four times
+    in five, and ``worse``, ``equal`` and ``better`` are the probabilities of `practical_equivalence`.
     """
-    pairs: dict[tuple[Arm, str], list[tuple[np.ndarray, np.ndarray]]] = {}
-    most: dict[tuple[Arm, str], int] = {}
-    for _, (folds, _), arm, metric, base, values in _pairs(runs, metrics):
-        pairs.setdefault((arm, metric), []).append((values, base))
-        most[arm, metric] = max(most.get((arm, metric), 0), len(np.unique(folds)))
-    rows = []
-    for arm, metric in sorted(pairs, key=lambda key: key[0]):
-        means = [(base.mean(), values.mean()) for values, base in pairs[arm, metric]]
-        before, after = np.array(means).T
-        signs = [gain_sign(*both, metric) for both in means]
-        row: dict[str, object] = {"arm": arm, "metric": metric, "cells": len(means)}
+    values: dict[tuple[Arm, str], dict[Cell, Pairs]] = {}
+    for at, arm, metric, pair in _pairs(runs, metrics):
+        values.setdefault((arm, metric), {})[at] = pair
+    rows, ratio = [], held_out_ratio(runs)
+    for arm, metric in sorted(values, key=lambda key: key[0]):
+        here = values[arm, metric]
+        after, before = np.array(list(dataset_means(here).values())).T
+        signs = [gain_sign(b.mean(), a.mean(), metric) for _, a, b in here.values()]
+        row = {"arm": arm, "metric": metric, "cells": len(here), "datasets": len(after)}
         row |= {"win": signs.count(1), "tie": signs.count(0), "loss": signs.count(-1)}
         row |= {"baseline_mean": before.mean(), "mean": after.mean()}
-        change = percent_change(pairs[arm, metric], metric, most[arm, metric])
-        row |= dict(zip(("percent", "low", "high"), change, strict=True))
-        row["p"] = wilcoxon(after, before).p_value if len(means) >= _FEWEST else np.nan
+        row |= zip(("percent", "low", "high", "p"), change(here, metric, ratio), strict=True)
+        if metric in claimed(metrics):
+            row["detectable"] = detectable_change(here, ratio)
+            row |= equivalence(here, metric, ratio)._asdict()
         rows.append(row)
-    columns = ["arm", "metric", "cells", "win", "tie", "loss", "baseline_mean", "mean"]
-    table = pd.DataFrame(rows, columns=[*columns, "percent", "low", "high", "p"])
-    return table.assign(p_holm=table.groupby("arm")["p"].transform(adjusted))
+    columns = ["arm", "metric", "cells", "datasets", "win", "tie", "loss", "baseline_mean", "mean"]
+    columns += ["percent", "low", "high", "p", "detectable", "worse", "equal", "better"]
+    table = pd.DataFrame(rows, columns=columns)
+    p_holm = adjusted(table["p"].where(table["metric"].isin(claimed(metrics))))
+    return table.assign(p_holm=p_holm, significant=p_holm < LEVEL)
 
 
 def adjusted(p_values: pd.Series) -> pd.Series:

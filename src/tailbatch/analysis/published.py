@@ -6,7 +6,8 @@ from importlib import resources
 import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.gains import gain_sign, pairs, sign
+from tailbatch.analysis.gains import pairs
+from tailbatch.analysis.inference import gain_sign, sign
 from tailbatch.analysis.keys import Arm
 from tailbatch.data.catalog import catalog
 from tailbatch.stats import wilcoxon

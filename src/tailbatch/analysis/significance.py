@@ -1,18 +1,30 @@
 """Tests over datasets: Wilcoxon's by model and metric, and mean ranks with critical differences."""
 
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.comparisons import adjusted, with_batches
-from tailbatch.analysis.keys import CELL
-from tailbatch.metrics import METRICS
-from tailbatch.stats import critical_difference, friedman, wilcoxon
+from tailbatch import stats
+from tailbatch.analysis.comparisons import adjusted, results, with_batches
+from tailbatch.analysis.gains import Gain, gain, paired_values
+from tailbatch.analysis.inference import (
+    LEVEL,
+    detectable_change,
+    equivalence,
+    held_out_ratio,
+    sign,
+)
+from tailbatch.analysis.keys import CELL, Arm
+from tailbatch.stats import Equivalence
 
 
 def wilcoxon_by_model(
-    comparisons: pd.DataFrame, printed: pd.DataFrame, *, level: float = 0.05
+    comparisons: pd.DataFrame, printed: pd.DataFrame, *, level: float = LEVEL
 ) -> pd.DataFrame:
-    """Return one row a model, arm and metric: the signed-rank test over its datasets (Table 3).
+    """Return one row per model, arm and metric: the signed-rank test over its datasets (Table 3).
 
     `comparisons` are ours, from `comparisons.comparisons`; `printed` are the paper's tests, from
     `published.printed_tests`.
@@ -25,10 +37,10 @@ def wilcoxon_by_model(
     rows = []
     keys = ["learner", "arm", "metric"]
     for (learner, arm, metric), group in comparisons.groupby(keys, sort=False):
-        if len(group) < 2:
-            continue  # one dataset is no test over datasets
-        test = wilcoxon(group["mean"], group["baseline_mean"])
-        effect = test.rank_biserial * (1 if METRICS[metric].higher_is_better else -1)
+        if len(group) < stats.FEWEST_DATASETS:
+            continue
+        test = stats.wilcoxon(group["mean"], group["baseline_mean"])
+        effect = test.rank_biserial * sign(metric)
         outcome = "tie" if test.p_value >= level else "win" if effect > 0 else "loss"
         rows.append((learner, arm, metric, len(group), outcome, effect, test.p_value))
     table = pd.DataFrame(rows, columns=[*keys, "datasets", "outcome", "effect", "p"])
@@ -42,26 +54,81 @@ def wilcoxon_by_model(
     return beside.drop(columns=known)
 
 
-def mean_ranks(results: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row a metric and arm: its mean rank over the cells that all arms have.
+class Claim(NamedTuple):
+    """A claim to be tested: its name, where it is made, and that an arm beats a baseline in a metric."""
 
-    ``friedman_p`` is Friedman's test that all rank alike, ``critical_difference`` what two mean ranks
-    must differ by after Nemenyi. Empty for fewer than three arms or two cells.
+    name: str
+    runs: pd.DataFrame
+    arm: Arm
+    baseline: Arm
+    metric: str
+
+
+class Tested(NamedTuple):
+    """A tested claim: its gain, its p-value after Holm's correction over all claims, and two checks.
+
+    ``detectable`` is the change in percent that the test would probably have found; ``next`` how
+    likely the next dataset is worse, practically equal or better.
+    """
+
+    gain: Gain
+    p_holm: float
+    detectable: float = math.nan
+    next: Equivalence = Equivalence(math.nan, math.nan, math.nan)
+
+    @property
+    def significant(self) -> bool:
+        """Whether the corrected p-value is below 0.05; without a test it is not."""
+        return self.p_holm < LEVEL
+
+
+def decide(claims: Iterable[Claim]) -> dict[tuple[str, str], Tested]:
+    """Return each claim by name and metric, all tested together; one without a pair is left out."""
+    made: dict[tuple[str, str], Tested] = {}
+    for name, runs, arm, baseline, metric in claims:
+        change = gain(runs, arm, metric, baseline)
+        if change is not None:
+            cells, ratio = paired_values(runs, arm, metric, baseline), held_out_ratio(runs)
+            checks = detectable_change(cells, ratio), equivalence(cells, metric, ratio)
+            made[name, metric] = Tested(change, change.p, *checks)
+    p_holm = adjusted(pd.Series([claim.p_holm for claim in made.values()], dtype=float))
+    return {
+        key: claim._replace(p_holm=p) for (key, claim), p in zip(made.items(), p_holm, strict=True)
+    }
+
+
+def mean_ranks(means: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return one row per metric and arm: its mean rank over datasets, averaged over learners first.
+
+    Only cells that all arms have count. ``friedman_p`` is Friedman's test that all rank alike,
+    ``critical_difference`` what two mean ranks must differ by after Nemenyi, both missing for two arms
+    or one dataset.
     """
     rows = []
-    results = with_batches(results)
+    means = with_batches(means)
     for metric in metrics:
-        some = results[results["metric"] == metric]
+        some = means[means["metric"] == metric]
         wide = some.pivot_table(index=CELL, columns="arm", values="mean", sort=False).dropna()
-        if wide.shape[1] < 3 or len(wide) < 2:
+        blocks = wide.groupby([data.name for data, _ in wide.index], sort=False).mean()
+        if blocks.shape[1] < 2 or not len(blocks):
             continue
-        test = friedman(wide.to_numpy(), higher_is_better=METRICS[metric].higher_is_better)
-        distance = critical_difference(wide.shape[1], test.n_blocks)
-        for place in np.argsort(test.mean_ranks, kind="stable"):
-            cells = (metric, wide.columns[place], test.mean_ranks[place], test.n_blocks)
-            rows.append((*cells, distance, test.p_value))
-    columns = ["metric", "arm", "mean_rank", "cells", "critical_difference", "friedman_p"]
+        ranks, tests = stats.mean_ranks(sign(metric) * blocks.to_numpy()), (np.nan, np.nan)
+        if blocks.shape[1] > 2 and len(blocks) > 1:
+            distance = stats.critical_difference(blocks.shape[1], len(blocks))
+            tests = distance, stats.friedman(sign(metric) * blocks.to_numpy()).p_value
+        for column in np.argsort(ranks, kind="stable"):
+            rows.append((metric, blocks.columns[column], ranks[column], len(blocks), *tests))
+    columns = ["metric", "arm", "mean_rank", "datasets", "critical_difference", "friedman_p"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def validation_ranks(runs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return each arm's mean rank on validation rows, by metric, and over all of them as ``mean``."""
+    names = {f"validation_{name}": name for name in metrics}
+    ranks = mean_ranks(results(runs, list(names)), list(names))
+    table = ranks.pivot(index="arm", columns="metric", values="mean_rank")
+    table = table[[name for name in names if name in table]].rename(columns=names)
+    return table.assign(mean=table.mean(axis=1))
 
 
 def alike(ranks: np.ndarray, distance: float) -> list[list[float]]:
@@ -72,9 +139,9 @@ def alike(ranks: np.ndarray, distance: float) -> list[list[float]]:
     >>> alike(np.array([1.0, 1.5, 2.0, 3.5]), 0.6)
     [[1.0, 1.5], [1.5, 2.0]]
     """
-    found: list[list[float]] = []
+    stretches: list[list[float]] = []
     for low in ranks:
         high = ranks[ranks <= low + distance].max()
-        if high > low and (not found or high > found[-1][1]):
-            found.append([round(float(low), 3), round(float(high), 3)])
-    return found
+        if high > low and (not stretches or high > stretches[-1][1]):
+            stretches.append([round(float(low), 3), round(float(high), 3)])
+    return stretches

@@ -39,7 +39,7 @@ _TITLES = {
 def luck(story: Story) -> Section:
     """Return the tests and the critical-difference diagrams."""
     tests, ranks = story.analysis.wilcoxon, story.analysis.ranks
-    charts = rank_charts(ranks)
+    charts = rank_charts(ranks.dropna(subset="critical_difference"))
     blocks: list[Block] = []
     if tests["printed_p"].notna().any():
         blocks += [Block("note", printed_p_note(printed_tests()))]

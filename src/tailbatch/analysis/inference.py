@@ -1,0 +1,202 @@
+"""What may be concluded from paired differences: the one way of inference in page, report and terminal.
+
+- On one dataset: Nadeau and Bengio's corrected t over its folds, from three folds on.
+- Over datasets the dataset is the unit: its learners are averaged first, then datasets are
+  bootstrapped, and Wilcoxon's test is over their means, both from six datasets on.
+- Elsewhere there is an estimate and nothing more. No spread is borrowed.
+
+What is claimed is listed before it is tested, and Holm's correction is over that list.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tailbatch.analysis.keys import Cell, Dataset
+from tailbatch.metrics import METRICS
+from tailbatch.stats import (
+    FEWEST_DATASETS,
+    FEWEST_FOLDS,
+    Equivalence,
+    Estimate,
+    bootstrap_change,
+    corrected_t,
+    detectable,
+    fold_error,
+    practical_equivalence,
+    wilcoxon,
+)
+
+#: A corrected p-value below this is significant.
+LEVEL = 0.05
+#: Differences of at most this size are practically equal.
+REGION = 0.01
+_FOLDS = 5  # of a cross-validation, where the runs do not say
+
+
+class Pairs(NamedTuple):
+    """The paired values of one cell: folds, the arm's values, and the baseline's on the same rows."""
+
+    folds: np.ndarray
+    value: np.ndarray
+    before: np.ndarray
+
+
+def sign(metric: str) -> int:
+    """Return 1 where more is better, else -1; a metric with tuned thresholds is like its plain one.
+
+    Examples
+    --------
+    >>> sign("macro_f"), sign("validation_ranking_loss"), sign("tuned_macro_f")
+    (1, -1, 1)
+    """
+    name = metric.removeprefix("validation_").removeprefix("tuned_")
+    return 1 if METRICS[name].higher_is_better else -1
+
+
+def gain_sign(before: float, after: float, metric: str) -> int:
+    """Return 1 where `after` is the better value as printed, to four digits, -1 where worse, else 0.
+
+    Examples
+    --------
+    >>> gain_sign(0.2, 0.1, "one_error"), gain_sign(0.2, 0.1, "macro_f")
+    (1, -1)
+    >>> gain_sign(0.2, 0.20001, "macro_f")
+    0
+    """
+    return int(sign(metric) * np.sign(round(after, 4) - round(before, 4)))
+
+
+def held_out_ratio(runs: pd.DataFrame) -> float:
+    """Return test rows over training rows of a fold: half of what is held out, see `stratified_folds`.
+
+    Examples
+    --------
+    >>> held_out_ratio(pd.DataFrame({"n_folds": [5]}))
+    0.125
+    """
+    folds = runs["n_folds"].min() if len(runs) and "n_folds" in runs else _FOLDS
+    return 1 / (2 * (int(folds) - 1))
+
+
+def over_folds(folds: np.ndarray, values: np.ndarray, ratio: float) -> Estimate:
+    """Return the mean over folds with its corrected interval; the seeds of a fold are averaged first.
+
+    Examples
+    --------
+    >>> over_folds(np.array([0, 0, 1]), np.array([1.0, 3.0, 4.0]), 0.125).mean
+    3.0
+    """
+    return corrected_t(_by_fold(folds, values)[1], test_to_train=ratio)
+
+
+def _by_fold(folds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    names, places = np.unique(folds, return_inverse=True)
+    return names, np.bincount(places, values) / np.bincount(places)
+
+
+def dataset_means(cells: Mapping[Cell, Pairs]) -> dict[Dataset, tuple[float, float]]:
+    """Return the arm's and the baseline's mean on each dataset, averaged over its learners.
+
+    Examples
+    --------
+    >>> from tailbatch.analysis.keys import Learner
+    >>> cell = Cell(Dataset("scene"), Learner("mlp"))
+    >>> dataset_means({cell: Pairs(np.arange(2), np.array([2.0, 4.0]), np.array([1.0, 2.0]))})
+    {Dataset(name='scene', preparation='full', digest='', setting=()): (3.0, 1.5)}
+    """
+    means: dict[Dataset, list[tuple[float, float]]] = {}
+    for cell, (_, value, before) in cells.items():
+        means.setdefault(_unit(cell), []).append((value.mean(), before.mean()))
+    averages = {data: np.mean(rows, axis=0).tolist() for data, rows in means.items()}
+    return {data: (value, before) for data, (value, before) in averages.items()}
+
+
+def _unit(cell: Cell) -> Dataset:
+    """Return the dataset of a cell, whatever else of the setting varies: it counts once."""
+    return Dataset(cell.dataset.name)
+
+
+def fold_differences(cells: Mapping[Cell, Pairs]) -> dict[Dataset, np.ndarray]:
+    """Return each dataset's differences by fold, averaged over its learners on the folds all have."""
+    by_data: dict[Dataset, list[dict[Any, float]]] = {}
+    for cell, (folds, value, before) in cells.items():
+        differences = zip(*_by_fold(folds, value - before), strict=True)
+        by_data.setdefault(_unit(cell), []).append(dict(differences))
+    return {
+        data: np.array([np.mean([one[fold] for one in rows]) for fold in _shared(rows)])
+        for data, rows in by_data.items()
+    }
+
+
+def _shared(rows: Sequence[Mapping[Any, float]]) -> list[Any]:
+    return sorted(set.intersection(*map(set, rows)))
+
+
+def change(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Estimate:
+    """Return by how many percent the average over datasets changes for the better.
+
+    The interval and the p-value are those of the module; the change is missing where the baseline is 0.
+
+    Parameters
+    ----------
+    cells
+        The paired values of each cell.
+    metric
+        Which way is good.
+    ratio
+        Test rows over training rows, see `held_out_ratio`.
+
+    Examples
+    --------
+    >>> from tailbatch.analysis.keys import Learner
+    >>> cell = Cell(Dataset("scene"), Learner("mlp"))
+    >>> values = {cell: Pairs(np.arange(2), np.array([0.2, 0.4]), np.array([0.1, 0.3]))}
+    >>> [round(number, 6) for number in change(values, "macro_f", 0.125)]
+    [50.0, nan, nan, nan]
+    """
+    after, before = np.array(list(dataset_means(cells).values())).T
+    base = before.mean()
+    if not base:
+        return Estimate(np.nan, np.nan, np.nan, np.nan)
+    factor = 100 * sign(metric)
+    percent = float(factor * (after.mean() / base - 1))
+    if len(after) == 1:
+        (differences,) = fold_differences(cells).values()
+        known = corrected_t(differences, test_to_train=ratio) if len(differences) else None
+        if known is None or math.isnan(known.low):
+            return Estimate(percent, np.nan, np.nan, np.nan)
+        half = 100 * (known.high - known.low) / 2 / abs(base)
+        return Estimate(percent, percent - half, percent + half, known.p_value)
+    low, high = sorted(factor * end for end in bootstrap_change(after, before))
+    enough = len(after) >= FEWEST_DATASETS
+    return Estimate(percent, low, high, wilcoxon(after, before).p_value if enough else np.nan)
+
+
+def detectable_change(cells: Mapping[Cell, Pairs], ratio: float) -> float:
+    """Return the change in percent that the test over these cells would find four times in five."""
+    after, before = np.array(list(dataset_means(cells).values())).T
+    if not before.mean() or 1 < len(after) < FEWEST_DATASETS:
+        return np.nan
+    if len(after) > 1:
+        least = detectable(after - before)
+    else:
+        (differences,) = fold_differences(cells).values()
+        least = detectable(differences, test_to_train=ratio)
+    return float(100 * least / abs(before.mean()))
+
+
+def equivalence(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Equivalence:
+    """Return how likely the next dataset is worse, equal or better, by more than `REGION`.
+
+    From the cells with three folds or more, which show how precise they are; missing below three
+    datasets of them.
+    """
+    precise = {at: pair for at, pair in cells.items() if len(set(pair.folds)) >= FEWEST_FOLDS}
+    known = [values for values in fold_differences(precise).values() if len(values) >= FEWEST_FOLDS]
+    means = [sign(metric) * values.mean() for values in known]
+    errors = [fold_error(values, test_to_train=ratio) for values in known]
+    return practical_equivalence(means, errors, region=REGION)
