@@ -1,7 +1,7 @@
 """Rebuild docs/reproduction.md, its pictures and the README's results from the committed records.
 
-``python -m reproduction`` reads ``records.jsonl.gz``; ``python -m reproduction STORE`` first collects
-the records of a store into that file.
+``python -m reproduction`` reads the files in ``records``; ``python -m reproduction STORE`` first adds
+the runs that a store has and they lack.
 """
 
 import re
@@ -12,16 +12,14 @@ import pandas as pd
 from reproduction import answers, causes, choice, paper, speed, strategies
 from reproduction.cells import collected, facts_of
 from reproduction.figure import draw_imbalance, draw_printed, draw_results
+from reproduction.records import HERE, collect, committed
 from reproduction.text import ARMS, CONTENDERS, TITLES, in_brief, shown, table
 
 from tailbatch.analysis.gains import gain
 from tailbatch.analysis.published import directions
 from tailbatch.results import ResultStore
-from tailbatch.results.archive import open_records, write_archive
 from tailbatch.results.frames import Evidence
 
-HERE = Path(__file__).parent
-RECORDS = HERE / "records.jsonl.gz"
 PAGE = HERE.parent / "docs" / "reproduction.md"
 PICTURES = HERE.parent / "docs" / "assets"
 README = HERE.parent / "README.md"
@@ -30,7 +28,7 @@ _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
 
 def read() -> Evidence:
     """Return the committed records."""
-    return collected(open_records(RECORDS))
+    return collected(committed())
 
 
 def page(evidence: Evidence) -> str:
@@ -107,18 +105,11 @@ def put_between_marks(text: str, block: str) -> str:
     )
 
 
-def collect(store: ResultStore) -> None:
-    """Write the records of a store, and the whole plan, whatever parts of it the store was run with."""
-    digests = {facts.name: facts.digest for facts in store.datasets().values()}
-    for plan in paper.plans(digests):
-        store.keep_study(plan)
-    write_archive(store, RECORDS)
-
-
 def main() -> None:
     """Collect if asked to, then write the page, its pictures and the README's results."""
     if len(sys.argv) > 1:
-        collect(ResultStore(Path(sys.argv[1])))
+        for path in collect(ResultStore(Path(sys.argv[1]))):
+            print(f"written: {path}")
     evidence = read()
     PAGE.write_text(page(evidence))
     pictures(evidence)

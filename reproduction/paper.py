@@ -1,11 +1,9 @@
 """Our numbers beside the printed ones."""
 
-from collections import defaultdict
-from collections.abc import Mapping
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
+from reproduction.records import plans
 from reproduction.text import (
     ADAPTIVE,
     PAPER_MODELS,
@@ -21,9 +19,7 @@ from tailbatch.analysis.comparisons import PAPER_METRICS
 from tailbatch.analysis.gains import gain
 from tailbatch.analysis.published import direction_counts, directions, printed
 from tailbatch.analysis.training import runs_and_folds, same_warm_ups
-from tailbatch.results import StudyPlan
 from tailbatch.results.frames import Evidence
-from tailbatch.study import load_study
 
 
 def what_was_run(evidence: Evidence) -> str:
@@ -62,15 +58,6 @@ def planned(evidence: Evidence) -> set[str]:
     """Return the digests of all runs that the study files here plan."""
     facts = evidence.datasets.drop_duplicates("dataset").set_index("dataset")
     return {spec.digest for plan in plans(facts["digest"].to_dict()) for spec in plan.specs}
-
-
-def plans(digests: Mapping[str, str]) -> list[StudyPlan]:
-    """Return what the study files here plan, given the content of the datasets by name."""
-    known = defaultdict(str, digests)
-    studies = [load_study(str(path)) for path in sorted(Path(__file__).parent.glob("*.toml"))]
-    return [
-        StudyPlan(name=each.name, specs=each.specs(known), title=each.title) for each in studies
-    ]
 
 
 def _shared_warm_ups(runs: pd.DataFrame) -> str:

@@ -1,13 +1,14 @@
 """The evaluation on real data: its arithmetic, and that the committed page follows from the records."""
 
 import ast
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import answers, causes, cells, choice, paper, speed, strategies
+from reproduction import answers, causes, cells, choice, paper, records, speed, strategies
 
 from tailbatch.analysis import Arm, Dataset, Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
@@ -16,6 +17,8 @@ from tailbatch.analysis.inference import sign
 from tailbatch.analysis.naming import compare_rates
 from tailbatch.analysis.published import directions
 from tailbatch.analysis.significance import Claim, decide, validation_ranks
+from tailbatch.results import ResultStore
+from tailbatch.results.archive import Archive, read_archive
 
 RANDOM, ADAPTIVE, MINORITY = map(Arm, ("random", "adaptive", "minority"))
 
@@ -195,6 +198,29 @@ def test_learners_are_compared_by_the_rate_they_learn_at():
     found = compare_rates(runs, rates)
     assert found["learner"].tolist() == [Learner("mlp"), Learner("mpvae"), Learner("mpvae")]
     assert [arm.rate for arm in found["arm"]] == rates
+
+
+def test_a_study_file_is_written_once_and_not_for_anothers_sake(tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for name in ("bibtex", "rate-paca"):
+        shutil.copy(records.RECORDS / f"{name}.jsonl.gz", folder)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    store = ResultStore(tmp_path / "store")
+    assert records.collect(store, folder) == []
+    read_archive(Archive(records.RECORDS / "rate-mpvae.jsonl.gz"), store)
+    assert records.collect(store, folder) == [folder / "rate-mpvae.jsonl.gz"]
+    assert {name: (folder / name).stat().st_mtime_ns for name in before} == before
+    (folder / "bibtex.jsonl.gz").unlink()
+    assert records.collect(store, folder) == [folder / "bibtex.jsonl.gz"]
+
+
+def test_the_records_stay_small_and_those_that_are_superseded_say_why():
+    files = sorted(records.RECORDS.rglob("*.jsonl.gz"))
+    assert sum(path.stat().st_size for path in files) < 20e6
+    old = [path.stem for path in files if path.parent.name == "superseded"]
+    assert old
+    assert 'reduction = "mean"' in (records.RECORDS / "superseded" / "README.md").read_text()
 
 
 def test_every_run_is_one_of_the_plan(evidence):

@@ -127,7 +127,7 @@ def another_seed(line):
             r"^line \d+ of .*changed.jsonl.gz is damaged",
         ),
         (lambda lines: [*lines[:-1], another_seed(lines[-1])], "its digest is not that of its run"),
-        (lambda lines: lines[:-2], r"has \d+ of its \d+ runs: copy or export it anew"),
+        (lambda lines: lines[:-2], r"has \d+ of its \d+ runs: copy or export it again"),
         (lambda lines: [*lines, lines[-1]], r"has run \w+ in the wrong place"),
         (lambda lines: lines[1:], r"^line 1 of .* \(not the header of a file of records\)"),
         (lambda lines: [lines[0].replace('"schema":2', '"schema":99')], "was written by a newer"),
@@ -146,7 +146,7 @@ def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
     path = tmp_path / "short.jsonl.gz"
     path.write_bytes(archive.path.read_bytes()[:-400])
     with pytest.raises(
-        ResultError, match=r"can be read up to line \d+ .*: copy or export it anew$"
+        ResultError, match=r"can be read up to line \d+ .*: copy or export it again$"
     ):
         list(Archive(path).records())
     path.write_text("no archive at all")
@@ -157,3 +157,28 @@ def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
 def test_nothing_at_a_path_is_said():
     with pytest.raises(ResultError, match=r"^there is no store at nowhere: a study makes one"):
         open_records("nowhere")
+
+
+def test_a_folder_of_archives_is_read_as_one(tmp_path):
+    specs = make_specs(folds=2)
+    store = make_store(tmp_path / "store", specs, arrays=False)
+    half = {spec.digest for spec in specs[::2]}
+    folder = tmp_path / "records"
+    (folder / "old").mkdir(parents=True)
+    assert write_archive(store, folder / "one.jsonl.gz", without=half) == len(specs) - len(half)
+    rest = {spec.digest for spec in specs} - half
+    write_archive(store, folder / "old" / "two.jsonl.gz", without=rest)
+    both = open_records(folder)
+    assert {record.spec.digest for record in both.records()} == {spec.digest for spec in specs}
+    assert [plan.name for plan in both.studies()] == ["made-up"]
+    assert len(list(both.records("made-up"))) == len(specs)
+    assert read_archive(both, ResultStore(tmp_path / "again")) == len(specs)
+
+
+def test_a_run_in_two_archives_is_an_error(tmp_path):
+    store = make_store(tmp_path / "store", make_specs(folds=1), arrays=False)
+    (tmp_path / "records").mkdir()
+    for name in ("one", "two"):
+        write_archive(store, tmp_path / "records" / f"{name}.jsonl.gz")
+    with pytest.raises(ResultError, match=r"two.jsonl.gz and .*one.jsonl.gz both have run"):
+        list(open_records(tmp_path / "records").records())

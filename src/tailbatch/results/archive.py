@@ -1,18 +1,18 @@
-"""All records of a store in one compact file, which makes the same report.
+"""Records in compact files, which make the same report: all of a store in one, or one file per study.
 
-The file is gzip-compressed text, one JSON object a line: a header, then the studies, failures and
+A file is gzip-compressed text, one JSON object per line: a header, then the studies, failures and
 dataset facts, then the runs in the order of their digests. The same store gives the same bytes.
 
 Kept are the spec, every metric of the best epoch on validation and test rows, the diagnostics, the
 curves by epoch and the labels' results. Left behind are the arrays, of which `array_facts` stay; of
 the validation metrics by epoch all but `CURVES`; the tracebacks of failures; and the folders of the
 datasets. Curves and labels' results are kept in single precision, which is how a report reads them.
-A study goes on from such a file once `read_archive` has put its records into a store.
+A study resumes from such a file once `read_archive` has put its records into a store.
 """
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -38,12 +38,14 @@ from tailbatch.results.store import ResultStore
 
 #: Validation metrics that are kept of every epoch.
 CURVES = ("macro_auc", "macro_f")
+#: How the names of archives end.
+SUFFIX = ".jsonl.gz"
 _FORMAT = "tailbatch records"
 _Made = TypeVar("_Made")
 
 
 def open_records(path: Path | str | RecordSource) -> RecordSource:
-    """Return the records at a path: a store where it is a folder, an archive where it is a file.
+    """Return the records at a path: a store, an archive where it is a file, or a folder of archives.
 
     Records that are open already stay as they are.
 
@@ -57,14 +59,30 @@ def open_records(path: Path | str | RecordSource) -> RecordSource:
         return path
     path = Path(path)
     if path.is_dir():
-        return ResultStore(path)
+        files = [] if (path / "runs").is_dir() else sorted(path.rglob(f"*{SUFFIX}"))
+        return Archives(path, files) if files else ResultStore(path)
     if not path.exists():
         raise ResultError(f"there is no store at {path}: a study makes one")
     return Archive(path)
 
 
-def write_archive(store: RecordSource, out: Path, *, study: str | None = None) -> int:
+def write_archive(
+    store: RecordSource,
+    out: Path,
+    *,
+    study: str | None = None,
+    without: Collection[str] = (),
+) -> int:
     """Write all records of a store, or those of one study, to one file; return how many.
+
+    Parameters
+    ----------
+    store, out
+        Where the records are, and the file to write.
+    study
+        Only the runs that the study of this name wants.
+    without
+        Digests of runs to leave out, because another file has them.
 
     Examples
     --------
@@ -79,7 +97,11 @@ def write_archive(store: RecordSource, out: Path, *, study: str | None = None) -
     [0.5]
     """
     # By today's digests, and each once, though a store may have a run under two of its names.
-    lines = {r.spec.digest: _line({"run": _compact(r, store)}) for r in store.records(study)}
+    lines = {
+        record.spec.digest: _line({"run": _compact(record, store)})
+        for record in store.records(study)
+        if record.spec.digest not in without
+    }
     runs = [lines[digest] for digest in sorted(lines)]
     plans = store.studies() if study is None else (store.study(study),)
     wanted = {spec.digest for plan in plans for spec in plan.specs}
@@ -103,7 +125,7 @@ def write_archive(store: RecordSource, out: Path, *, study: str | None = None) -
     return len(runs)
 
 
-def read_archive(archive: "Archive", store: ResultStore) -> int:
+def read_archive(archive: RecordSource, store: ResultStore) -> int:
     """Put into a store what it lacks of an archive, and return how many runs that were.
 
     What the store has stays as it is, as it may hold more: arrays, tracebacks, folders of datasets.
@@ -180,7 +202,7 @@ def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 class Archive(RecordSource):
     """A file that `write_archive` wrote, read as a store is read; a damaged one is an error.
 
-    Nothing is kept in memory: each call reads the file anew.
+    Nothing is kept in memory: each call reads the file again.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -198,7 +220,9 @@ class Archive(RecordSource):
                 yield record
         said = next(self._made("runs", int), None)
         if found != said:
-            raise ResultError(f"{self.path} has {found} of its {said} runs: copy or export it anew")
+            raise ResultError(
+                f"{self.path} has {found} of its {said} runs: copy or export it again"
+            )
 
     def studies(self) -> tuple[StudyPlan, ...]:
         """Return the studies that the records are for, by name."""
@@ -231,7 +255,7 @@ class Archive(RecordSource):
                 raise ResultError(f"{self.path} was {error}") from error
             except (AttributeError, TypeError, ValueError) as error:
                 raise ResultError(
-                    f"line {number} of {self.path} is damaged ({error}): copy or export it anew"
+                    f"line {number} of {self.path} is damaged ({error}): copy or export it again"
                 ) from error
 
     def _lines(self) -> Iterator[tuple[int, str]]:
@@ -244,7 +268,7 @@ class Archive(RecordSource):
         except (DataError, UnicodeDecodeError) as error:
             raise ResultError(
                 f"{self.path} is not a whole file of records, it can be read up to line {number} "
-                f"({error}): copy or export it anew"
+                f"({error}): copy or export it again"
             ) from error
 
 
@@ -269,3 +293,50 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
 def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
     rest = {name: value for name, value in values.items() if name != "key"}
     return str(values.get("key")), DatasetFacts.from_dict(rest)
+
+
+class Archives(RecordSource):
+    """Several archives read as one, for instance a file per study; a run is in one of them.
+
+    Examples
+    --------
+    >>> Archives(Path("records"), []).studies()
+    ()
+    """
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        self.path = path
+        self._archives = [Archive(file) for file in files]
+
+    def records(self, study: str | None = None) -> Iterator[RunRecord]:
+        """Yield the records of one file after the other, or only those that a study wants."""
+        wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
+        seen: dict[str, Path] = {}
+        for archive in self._archives:
+            for record in archive.records():
+                digest = record.spec.digest
+                if digest in seen:
+                    raise ResultError(f"{archive.path} and {seen[digest]} both have run {digest}")
+                seen[digest] = archive.path
+                if wanted is None or digest in wanted:
+                    yield record
+
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the studies that the records are for, by name."""
+        plans = {plan.name: plan for archive in self._archives for plan in archive.studies()}
+        return tuple(plans[name] for name in sorted(plans))
+
+    def failures(self) -> tuple[RunFailure, ...]:
+        """Return why runs could not be done, in the order of digests."""
+        failures = (failure for archive in self._archives for failure in archive.failures())
+        return tuple(sorted(failures, key=lambda failure: failure.spec.digest))
+
+    def datasets(self) -> dict[str, DatasetFacts]:
+        """Return the facts of all datasets, by the key they were kept under."""
+        return {
+            key: facts for archive in self._archives for key, facts in archive.datasets().items()
+        }
+
+    def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
+        """Return nothing, as `Archive.arrays`."""
+        return {}
