@@ -84,13 +84,13 @@ def results(evidence: Evidence) -> str:
         [
             answers.in_words(evidence),
             table(["minority AP / Macro-AUC, % against random", *(ARMS[a] for a in arms)], short),
-            "Bold: the 95% interval leaves zero out. Rows hold different datasets and models: compare\n"
+            "Bold: the 95% interval excludes zero. Rows hold different datasets and models: compare\n"
             f"strategies within a row. Imbalanced is a MeanIR above {choice.SKEWED}; minority AP is the "
             "average precision of\nthe rarer labels.",
             "<details><summary>With intervals, cells and more metrics</summary>",
             table(["against random, %", *(TITLES[metric] for metric in metrics)], long),
-            "Mean over the datasets and models where all of these ran; in brackets 95% intervals from\n"
-            "the spread over folds, bold where they leave zero out; then on how many dataset-model\n"
+            "Mean over the datasets where all of these ran, models averaged first; in brackets 95%\n"
+            "intervals over datasets, bold where they exclude zero; then on how many dataset-model\n"
             "cells it is better.",
             "</details>",
         ]

@@ -43,7 +43,7 @@ def weights(spreads: pd.DataFrame, evidence: Evidence) -> str:
         "Quantiles of w (Eq. 4) over the training rows of the first fold, and the share of rows above "
         f"2. On {len(spreads[spreads['median'] < 1.005])} of {len(spreads)} datasets the median is 1 to "
         f"two digits, and on {len(spreads[spreads['q95'] < 1.1])} even the 95% quantile is below 1.1: "
-        "there the weights leave the law as it is.",
+        "there the weights leave the probabilities as they are.",
         table(["dataset", "rows", "5%", "median", "95%", "99%", "largest", "above 2"], rows),
     ]
     without = _ablation(evidence.runs, {"w = 1": {"weights": 1.0}})
@@ -56,7 +56,7 @@ def script(evidence: Evidence) -> str:
     """Show what the authors' script does differently, one habit at a time."""
     runs = evidence.runs
     habits: dict[str, dict[str, object]] = {
-        "probabilities renewed once an epoch": {"reference_renewal": "epoch"},
+        "probabilities renewed once per epoch": {"reference_renewal": "epoch"},
         "last batch filled up": {"full_batches": True},
         "weights left out": {"weights": 1.0},
     }
@@ -65,7 +65,7 @@ def script(evidence: Evidence) -> str:
         return "## The authors' script\n\nThese switches have not been run yet."
     parts = [
         "## The authors' script",
-        "The script that comes with the paper renews probabilities once an epoch, fills up the last "
+        "The script that comes with the paper renews probabilities once per epoch, fills up the last "
         "batch, leaves the weights out, and compares with a baseline that never shuffles. Each habit "
         "alone, DELA, against adaptive (16) as the paper defines it, in percent:",
         ablation,
@@ -115,22 +115,23 @@ def diagnosis(evidence: Evidence) -> str:
         "effective sample size as a share of the rows (100% is uniform), the largest probability over "
         "the smallest, and the share of distinct rows drawn in the last epoch. One row with a very high "
         "loss sets l_max, and all others then share the lowest probabilities: an effective sample size "
-        "near 100% means that the law has become nearly uniform. " + _flat_or_not(runs, state),
+        "near 100% means that the probabilities have become nearly uniform. "
+        + _flat_or_not(runs, state),
         table([*header, *(TITLES[metric] for metric in _OVERALL)], rows),
     ]
-    capped = _ablation(runs, {"capped law": {"cap_quantile": 0.95}})
+    capped = _ablation(runs, {"capped losses": {"cap_quantile": 0.95}})
     if capped:
         parts += ["With l_max capped at the 95% quantile of the losses, against adaptive (16):"]
     return "\n\n".join([*parts, capped] if capped else parts)
 
 
 def _flat_or_not(runs: pd.DataFrame, state: pd.DataFrame) -> str:
-    """Say what adaptive gains where its law has become nearly uniform, and where it has not."""
+    """Say what adaptive gains where its probabilities are nearly uniform, and where they are not."""
     flat = state["sample_share"] >= _FLAT
     parts = []
     for which, datasets in (
-        (f"It has, {_FLAT:.0%} or more,", state.index[flat]),
-        ("It has not", state.index[~flat]),
+        (f"They have, {_FLAT:.0%} or more,", state.index[flat]),
+        ("They have not", state.index[~flat]),
     ):
         here = runs[runs["data"].isin(datasets)]
         gains = [

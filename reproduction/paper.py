@@ -82,7 +82,7 @@ def beside_the_paper(evidence: Evidence) -> str:
         f"{counts['confirmed']} confirmed, {counts['contradicted']} contradicted, "
         f"{counts['tie']} ties, {counts['not run']} not run. A direction is that of the "
         "mean over the folds; the last column says for how many cells the 95% interval of our paired "
-        "difference leaves zero out.",
+        "difference excludes zero.",
         "![Change by adaptive batches, ours against the printed, for each dataset and model]"
         "(assets/printed.svg)",
         _direction_table(cells, evidence.runs),
@@ -146,10 +146,10 @@ def verdicts(evidence: Evidence) -> str:
         ours = (random.datasets, better, f"{random.p:.4f}", f"{uniform.p:.4f}")
         rows.append((f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p:.4f})"))
     text = (
-        "Wilcoxon's signed-rank test over the means of the datasets, as the paper's Table 3, with "
+        "Wilcoxon's signed-rank test over the means of the datasets, as in the paper's Table 3, with "
         "random and with `uniform` as the baseline; `uniform` draws independent batches without any "
-        "loss and so separates overlap between batches from drawing hard samples. With fewer than six "
-        "datasets no p-value can fall below 0.05."
+        "loss and so separates overlap between batches from drawing hard samples. A model needs six "
+        "datasets to be here: with fewer, no p-value can fall below 0.05."
     )
     header = ["model, metric", "datasets", "adaptive better on", "p against random"]
     return "\n\n".join(

@@ -51,11 +51,10 @@ def strategies(evidence: Evidence) -> str:
 def _strategy_note(runs: pd.DataFrame) -> str:
     cells = len(runs.drop_duplicates(CELL))
     return (
-        "Change of the average over cells in percent against random, positive is better, with Student's "
-        f"95% interval from the spread over folds within the cells ({cells} cells of the five models; "
-        "one with a single fold is taken to vary as the others do), bold where it leaves zero out; then "
-        "on how many cells the strategy is better. Each strategy is compared on the cells it ran in, "
-        "and nothing is corrected for the number of comparisons."
+        "Change of the average over datasets in percent against random, positive is better, with its 95% "
+        f"interval ({cells} cells of the five models), bold where it excludes zero; then on how many "
+        "cells the strategy is better. Each strategy is compared on the cells it ran in. These tables "
+        "describe: nothing in them is corrected for the number of comparisons."
     )
 
 
@@ -179,7 +178,7 @@ def reweighting(evidence: Evidence) -> str:
     parts = [
         "## Selection, reweighted loss, tuned thresholds",
         "The MLP: change against plain BCE with random batches at the same learning rate, in percent. "
-        "`weighted bce` weighs positives by sqrt(negatives / positives), `asymmetric` ignores easy "
+        "`weighted bce` weights positives by sqrt(negatives / positives), `asymmetric` ignores easy "
         "negatives; thresholds are 0.5, or tuned for each label on validation.",
     ]
     every = (RANDOM, UNIFORM, BALANCED, HARD, ADAPTIVE, FALLING_ADAPTIVE, MINORITY, CHAIN)

@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import gaussian_kde
+from sklearn.metrics import average_precision_score
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.analysis import Arm, Dataset, Learner, analyze
+from tailbatch.analysis.best import best_setting
 from tailbatch.analysis.comparisons import comparisons, overall, results, tuned
 from tailbatch.analysis.curves import (
     agreement_panels,
@@ -25,8 +27,10 @@ from tailbatch.analysis.fairness import fairness
 from tailbatch.analysis.labels import (
     label_facts,
     label_pairs,
+    labels_by_name,
     minority_gains,
     minority_labels,
+    pooled_average_precision,
 )
 from tailbatch.analysis.naming import named
 from tailbatch.analysis.published import beside_published, printed, printed_tests
@@ -523,3 +527,38 @@ def test_a_damaged_record_is_left_out_of_the_report(tmp_path):
     evidence = read_store(ResultStore(store.path))
     assert len(evidence.runs) == 8
     assert evidence.absent["digest"].tolist() == [victim.stem]
+
+
+def test_the_best_setting_is_chosen_on_validation_rows_and_measured_on_test_rows(grid):
+    metrics = ["minority_average_precision"]
+    runs = grid.runs
+    made = best_setting(runs, metrics)
+    shuffled = runs.assign(minority_average_precision=np.linspace(0, 1, len(runs)))
+    assert best_setting(shuffled, metrics).setting == made.setting
+    assert made.reference.arm == RANDOM
+    assert made.reference.learner == made.setting.learner
+    one = of(runs, "")
+    assert best_setting(one, metrics).tested
+    assert best_setting(one[one["fold"] < 2], metrics).gain.p != best_setting(one, metrics).gain.p
+    assert best_setting(one[one["arm"] == RANDOM], metrics) is None
+    assert best_setting(runs[:0], metrics) is None
+
+
+def test_labels_are_listed_by_name_rarest_first(grid):
+    facts = label_facts(grid)
+    table = labels_by_name(facts)
+    one = table[(table["data"].map(str) == "scene") & (table["learner"].map(str) == "mlp")]
+    assert one["positives"].is_monotonic_increasing
+    assert len(one) == one["label"].nunique()
+    first = one.iloc[0]
+    row = of(facts[facts["label"] == first["label"]], "adaptive")
+    assert first[ADAPTIVE] == row["average_precision"].item()
+
+
+def test_pooled_average_precision_is_that_of_all_rows_at_once():
+    rng = np.random.default_rng(0)
+    Y, scores = rng.random((40, 3)) < 0.1, rng.random((40, 3))
+    Y[0] = True
+    folds = [(Y[at::4], scores[at::4]) for at in range(4)]
+    whole = [average_precision_score(Y[:, label], scores[:, label]) for label in range(3)]
+    assert pooled_average_precision(folds) == pytest.approx(whole)

@@ -156,7 +156,7 @@ class Comparison:
         return self.outcome.plan.name
 
     def runs(self) -> "pd.DataFrame":
-        """Return one row a run, as `ResultStore.frame` gives it."""
+        """Return one row per run, as `ResultStore.frame` gives it."""
         return self.store.frame(self.study)
 
     def table(self, metrics: Sequence[str] | None = None) -> "pd.DataFrame":

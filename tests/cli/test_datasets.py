@@ -165,7 +165,7 @@ def test_describe_draws_a_picture(run, tiny, tmp_path, ending):
 
 def test_a_picture_of_another_kind_is_the_users_mistake(run, tiny):
     code, _, err = run("describe", tiny, "--picture", "labels.gif")
-    assert (code, err) == (2, "Error: a picture is written as .png or .svg, got labels.gif\n")
+    assert (code, err) == (2, "Error: a picture is written as .png, .svg or .pdf, got labels.gif\n")
 
 
 def test_a_misspelled_name_is_answered_with_the_nearest(run):

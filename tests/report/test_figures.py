@@ -61,5 +61,5 @@ def test_png_and_svg_are_written_the_same_each_time(tmp_path):
 
 
 def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(TailbatchError, match=r"written as \.png or \.svg, got .*\.gif"):
+    with pytest.raises(TailbatchError, match=r"written as \.png, \.svg or \.pdf, got .*\.gif"):
         save(label_frequencies(facts()), tmp_path / "x.gif")

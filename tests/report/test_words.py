@@ -10,46 +10,73 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailbatch.analysis import Arm
+from tailbatch.analysis import Arm, Learner
+from tailbatch.analysis.best import Best, Setting
+from tailbatch.analysis.gains import Gain
 from tailbatch.analysis.published import printed_tests
 from tailbatch.errors import printable
 from tailbatch.report.export import csv_text, latex_text, markdown_text
 from tailbatch.report.sections.luck import printed_p_note
-from tailbatch.report.sections.summary import sentences
+from tailbatch.report.sections.summary import headline, sentences
 from tailbatch.report.style import looks
 
 RANDOM, HARD, ADAPTIVE = map(Arm, ("random", "hard", "adaptive"))
 
 
+def change(arm=ADAPTIVE, metric="macro_auc", **values):
+    """Return a row of `comparisons.overall`."""
+    row = {"cells": 36, "win": 31, "tie": 1, "loss": 4, "percent": 2.1, "low": 0.9, "high": 3.4}
+    return {"arm": arm, "metric": metric, **row, "p_holm": 0.01, **values}
+
+
 @pytest.mark.parametrize(
-    ("percent", "low", "high", "end"),
+    ("values", "end"),
     [
-        (2.1, 0.9, 3.4, "Macro-F +2.1% [+0.9, +3.4]"),
-        (0.4, -0.5, 1.3, "Macro-F +0.4% [-0.5, +1.3], which may be chance"),
-        (-1.0, np.nan, np.nan, "Macro-F -1.0% (no interval)"),
+        ({}, "Macro-AUC +2.1% [+0.9, +3.4]"),
+        ({"percent": 0.4, "low": -0.5, "high": 1.3, "p_holm": 0.4},
+         "Macro-AUC +0.4% [-0.5, +1.3], n.s."),
+        ({"percent": -1.0, "low": np.nan, "high": np.nan, "p_holm": np.nan},
+         "Macro-AUC -1.0% (no interval)"),
+        ({"percent": np.nan, "mean": 0.2, "baseline_mean": 0.0}, "Macro-AUC 0.2000 against 0.0000"),
     ],
-)
-def test_the_sentence_says_how_sure_it_is(percent, low, high, end):
-    table = pd.DataFrame(
-        {"arm": [ADAPTIVE], "metric": "macro_f", "cells": 36, "win": 31, "tie": 1, "loss": 4}
-    ).assign(percent=percent, low=low, high=high)
-    (sentence,) = sentences(table, RANDOM).values()
-    assert sentence == f"adaptive beats random on 31 of 36 comparisons (1 tie); {end}"
+)  # fmt: skip
+def test_the_sentence_says_how_sure_it_is(values, end):
+    (sentence,) = sentences(pd.DataFrame([change(**values)]), RANDOM).values()
+    count = "better in 31 of 36 comparisons (1 tie)"
+    assert sentence == f"adaptive against random: {end}; {count}"
 
 
-def test_a_change_without_percent_is_said_with_both_means():
-    table = pd.DataFrame(
-        {"arm": [HARD], "metric": "macro_f", "cells": 1, "win": 1, "tie": 0, "loss": 0}
-    ).assign(percent=np.nan, low=np.nan, high=np.nan, mean=0.2, baseline_mean=0.0)
-    (sentence,) = sentences(table, RANDOM).values()
-    assert sentence.endswith("; Macro-F 0.2000 against 0.0000")
+def test_claims_come_in_their_order_and_the_best_strategy_first():
+    rows = [
+        change(HARD, percent=1.0),
+        change(HARD, "minority_average_precision", percent=0.5),
+        change(ADAPTIVE, percent=0.2),
+        change(ADAPTIVE, "minority_average_precision", percent=3.0),
+    ]
+    said = sentences(pd.DataFrame(rows), RANDOM)
+    assert list(said) == [ADAPTIVE, HARD]
+    assert said[HARD].index("+0.5%") < said[HARD].index("Macro-AUC")
 
 
-def test_a_strategy_that_loses_is_not_said_to_win():
-    table = pd.DataFrame(
-        {"arm": [HARD], "metric": "macro_f", "cells": 10, "win": 2, "tie": 0, "loss": 8}
-    ).assign(percent=-3.0, low=-4.0, high=-2.0)
-    assert sentences(table, RANDOM)[HARD].startswith("hard is ahead of random on 2 of 10")
+def best(p, percent=12.3, arm=ADAPTIVE, reference=RANDOM, learners=("mlp", "mlp")):
+    first, second = map(Learner, learners)
+    gain = Gain(percent, 4.1, 20.5, p, 1, 1, 1)
+    made = Setting(first, arm), "minority_average_precision", 0.312, Setting(second, reference)
+    return headline(Best(*made, gain))
+
+
+def test_the_headline_names_the_winner_the_size_and_whether_it_is_significant():
+    assert best(0.012).startswith("Best for rare labels: adaptive, ")
+    assert best(0.012).endswith(
+        "0.3120, +12.3% [+4.1, +20.5] against random: significant (p = 0.012)"
+    )
+    assert best(0.3).endswith("not significant, so it may be chance (p = 0.300)")
+    assert best(np.nan).endswith("against random: not tested")
+    other = best(0.012, arm=RANDOM, learners=("mlp asymmetric", "mlp"))
+    assert "mlp asymmetric with random batches" in other
+    assert "against mlp with random batches" in other
+    classical = best(0.3, arm=Arm("none"), learners=("forest", "mlp"))
+    assert classical.startswith("Best for rare labels: forest, ")
 
 
 def test_the_note_names_the_printed_p_values_that_do_not_follow():
@@ -87,7 +114,7 @@ def test_csv_cells_are_never_formulas(name):
 def test_latex_cells_have_no_live_characters(name):
     text = latex_text(pd.DataFrame({"label": pd.Series([name], dtype=object)}), "Labels")
     cell = text.split("\\midrule\n")[1].split(" \\\\\n")[0]
-    dead = re.sub(r"\\text[a-z]+\{\}|\\[{}$&#%_]|\$\\rightarrow\$", "", cell)
+    dead = re.sub(r"\\text[a-z]+\{\}|\\[{}$&#%_]|\$\\(rightarrow|uparrow|downarrow|pm)\$", "", cell)
     assert not re.search(r"[\\{}$&#%_^~]", dead)
 
 

@@ -126,7 +126,7 @@ def test_a_damaged_checkpoint_is_dropped_and_the_run_starts_over(tiny, store, ca
     run_and_keep(spec, study.sources[0], store, 10)
     assert store.has(spec)
     assert not store.checkpoint(spec).exists()
-    assert "the run starts anew" in caplog.text
+    assert "the run starts over" in caplog.text
 
 
 def test_a_run_leaves_random_state_and_threads_of_the_host_alone(tiny):

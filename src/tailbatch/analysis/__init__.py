@@ -8,6 +8,7 @@ require_installed("pandas", extra="cli")
 
 import pandas as pd
 
+from tailbatch.analysis.best import Best, best_setting
 from tailbatch.analysis.comparisons import (
     baseline_arm,
     comparisons,
@@ -44,6 +45,7 @@ class Analysis:
     evidence: Evidence
     metrics: list[str]
     baseline: Arm | None
+    best: Best | None
     fairness: pd.DataFrame
     results: pd.DataFrame
     comparisons: pd.DataFrame
@@ -86,6 +88,7 @@ def analyze(evidence: Evidence) -> Analysis:
         evidence=evidence,
         metrics=metrics,
         baseline=baseline_arm(primary(runs)["arm"]) if len(runs) else None,
+        best=best_setting(runs, metrics),
         fairness=fairness(runs),
         results=means,
         comparisons=pairs,

@@ -37,7 +37,7 @@ _SPEED = [
 
 
 def mean_curves(evidence: Evidence) -> pd.DataFrame:
-    """Return one row a cell, arm and epoch: means over the paired runs (Figures 3 and 4).
+    """Return one row per cell, arm and epoch: means over the paired runs (Figures 3 and 4).
 
     An epoch that some run of the arm did not reach is left out, so that every point of a line is the
     mean over the same runs.
@@ -164,7 +164,7 @@ def sample_losses(evidence: Evidence) -> pd.DataFrame:
 def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
     """Return how the samples' losses are spread, from `sample_losses` (Figures 1 and 5).
 
-    One row a cell, arm, epoch, group of samples and ``loss``: its ``density``. A group is a number of
+    One row per cell, arm, epoch, group of samples and ``loss``: its ``density``. A group is a number of
     minority labels (``"3"`` is three and more), or ``"any"``: all samples with a minority label. The
     losses of a cell and epoch have one grid, up to the largest 99% quantile; a group whose losses
     are all equal has no density.
@@ -214,7 +214,7 @@ def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> Fl
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart over names instead of numbers: for each arm one value a category."""
+    """A chart over names instead of numbers: for each arm one value per category."""
 
     title: str
     categories: list[str]
@@ -222,13 +222,13 @@ class Panel:
 
 
 def agreement_panels(agreement: pd.DataFrame) -> list[Panel]:
-    """Return one panel an epoch: the correlation by model, from `loss_agreement` (Figure 6)."""
+    """Return one panel per epoch: the correlation by model, from `loss_agreement` (Figure 6)."""
     names = ["Best epoch" if epoch == "best" else f"Epoch {epoch}" for epoch in agreement["epoch"]]
     return _panels(agreement.assign(panel=names), "learner", "loss_correlation")
 
 
 def batch_size_panels(batch_sizes: pd.DataFrame) -> list[Panel]:
-    """Return one panel a batch size and model: Macro-AUC by dataset (Figure 8)."""
+    """Return one panel per batch size and model: Macro-AUC by dataset (Figure 8)."""
     several = batch_sizes["learner"].nunique() > 1
     names = [
         f"Batch size {size:g}" + (f", {learner}" if several else "")

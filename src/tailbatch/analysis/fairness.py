@@ -13,7 +13,7 @@ SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions"
 
 
 def fairness(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a check: what must agree, whether it does, and in how many comparisons.
+    """Return one row per check: what must agree, whether it does, and in how many comparisons.
 
     Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same ones,
     and ``learned``: whether the baseline was done learning; if not, a gain may be nothing but speed.

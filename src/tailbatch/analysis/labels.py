@@ -1,18 +1,22 @@
 """Tables about single labels: whether a strategy helps the rare ones, and how often it shows them."""
 
+from collections.abc import Iterable
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tailbatch.analysis.comparisons import baseline_arm, paired, primary, with_batches
 from tailbatch.analysis.gains import PAIR
 from tailbatch.analysis.keys import CELL, Arm
+from tailbatch.metrics.ranking import average_precision_by_label
 from tailbatch.results.frames import Evidence
 
 _KEY = [*CELL, "label"]
 
 
 def label_facts(evidence: Evidence) -> pd.DataFrame:
-    """Return one row a cell, arm and label: means over the paired runs, and gains on the baseline.
+    """Return one row per cell, arm and label: means over the paired runs, and gains on the baseline.
 
     Columns ``positives`` (in the training rows, mean over folds), ``minority`` (in most folds),
     ``average_precision``, ``exposure`` (how often its samples are drawn, against their share), and
@@ -31,6 +35,45 @@ def label_facts(evidence: Evidence) -> pd.DataFrame:
     means = means.merge(before, on=_KEY, how="left", suffixes=("", "_before"))
     gain = means["average_precision"] - means.pop("average_precision_before")
     return means.assign(gain=gain.where(means["arm"] != base))
+
+
+def pooled_average_precision(
+    folds: Iterable[tuple[np.ndarray, np.ndarray]],
+) -> npt.NDArray[np.float64]:
+    """Return each label's average precision over the test rows of all folds together.
+
+    A rare label has a few positives in a fold, often none, so the mean over folds is noisy and leaves
+    folds out. Pooled, every row is tested once. Stores do not keep predictions: this needs, for each fold
+    of one cell, arm and seed, the labels and the scores (probabilities) of its test rows.
+
+    Parameters
+    ----------
+    folds
+        For each fold (n_test, q) labels and (n_test, q) scores of its own model.
+
+    Examples
+    --------
+    >>> first = np.array([[1], [0]]), np.array([[0.9], [0.2]])
+    >>> second = np.array([[0], [0]]), np.array([[0.1], [0.95]])  # no positive: undefined alone
+    >>> pooled_average_precision([first, second]).tolist()
+    [0.5]
+    """
+    labels, scores = (np.concatenate(parts) for parts in zip(*folds, strict=True))
+    return average_precision_by_label(labels.astype(bool), scores)
+
+
+def labels_by_name(facts: pd.DataFrame) -> pd.DataFrame:
+    """Return, from `label_facts`, one row per label: its average precision under each arm, rarest first.
+
+    Columns are the cell, ``label``, ``positives``, ``minority``, and one per arm.
+    """
+    keys = [*CELL, "label", "positives", "minority"]
+    positives = facts.groupby(_KEY)["positives"].transform("mean")
+    minority = facts.groupby(_KEY)["minority"].transform("max")
+    wide = facts.assign(positives=positives, minority=minority).pivot_table(
+        index=keys, columns="arm", values="average_precision"
+    )
+    return wide.reset_index().sort_values([*CELL, "positives", "label"], ignore_index=True)
 
 
 def minority_gains(facts: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +102,7 @@ def minority_gains(facts: pd.DataFrame) -> pd.DataFrame:
 
 
 def label_pairs(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.DataFrame:
-    """Return one row a label of a pair of runs: its facts under the arm, and ``gain`` on the baseline.
+    """Return one row per label of a pair of runs: its facts under the arm, and ``gain`` on the baseline.
 
     Labels without an average precision in one of the two are left out.
     """

@@ -41,7 +41,7 @@ def dataset_key(name: str) -> str:
 
 
 def beside_published(results: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a cell, metric and pair of strategies that both the paper and we have.
+    """Return one row per cell, metric and pair of strategies that both the paper and we have.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _note(dataset: str, preparation: str) -> str:
 
 
 def directions(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a printed direction: printed and our values, and the verdict."""
+    """Return one row per printed direction: printed and our values, and the verdict."""
     theirs = printed("results").pivot_table(
         index=["dataset", "model", "metric"], columns="strategy", values="value", sort=False
     )
@@ -155,7 +155,7 @@ def direction_counts(cells: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFram
 
 
 def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a dataset and fact: what the paper prints (Table 1) and what was measured.
+    """Return one row per dataset and fact: what the paper prints (Table 1) and what was measured.
 
     ``agrees`` allows for the rounding of the printed number, and is missing where the paper has none;
     ``note`` is the catalog's explanation of a difference.

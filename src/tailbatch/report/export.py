@@ -28,7 +28,12 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "→": r"$\rightarrow$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "±": r"$\pm$",
 }
+#: What readers call the columns of keys.
+READABLE = {"learner": "model", "data": "dataset", "arm": "strategy"}
 
 
 def write_table(
@@ -54,7 +59,7 @@ def write_table(
     shown = table if reading is None else reading
     texts = {
         ".csv": csv_text(table),
-        ".tex": latex_text(shown, caption, bold),
+        ".tex": latex_text(shown, caption, bold, label=name),
         ".md": markdown_text(shown, caption, bold),
     }
     for suffix, text in texts.items():
@@ -90,15 +95,19 @@ def _no_formula(value: object) -> object:
     return f"'{text}" if text.lstrip()[:1] in {"=", "+", "-", "@"} else text
 
 
-def latex_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:
-    r"""Return a table as LaTeX for the package booktabs.
+def latex_text(
+    table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None, *, label: str = "table"
+) -> str:
+    r"""Return a table as LaTeX for the package booktabs, to be referred to as ``tab:<label>``.
 
     Examples
     --------
-    >>> print(latex_text(pd.DataFrame({"dataset": ["a_b"], "gain": [0.5]}), "Gains, 95% intervals"))
+    >>> table = pd.DataFrame({"data": ["a_b"], "gain": [0.5]})
+    >>> print(latex_text(table, "Gains, 95% intervals", label="gains"))
     \begin{table}
     \centering
     \caption{Gains, 95\% intervals}
+    \label{tab:gains}
     \begin{tabular}{lr}
     \toprule
     dataset & gain \\
@@ -110,9 +119,12 @@ def latex_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = No
     <BLANKLINE>
     """
     header, rows = _cells(table, bold, latex_escaped, lambda text: rf"\textbf{{{text}}}")
-    kinds = "".join("r" if is_number(table[name]) else "l" for name in table)
+    # A mean with its half-width is text, but stands in a column of numbers.
+    right = [is_number(table[name]) or str(name)[-1:] in ("↑", "↓") for name in table]
+    kinds = "".join("r" if number else "l" for number in right)
     opening = [r"\begin{table}", r"\centering", rf"\caption{{{latex_escaped(caption)}}}"]
     opening += [
+        rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{{kinds}}}",
         r"\toprule",
         " & ".join(header) + r" \\",
@@ -172,7 +184,7 @@ def _cells(
     strong: Callable[[str], str],
 ) -> tuple[list[str], list[list[str]]]:
     """Return header and rows as escaped text, the bold cells marked."""
-    header = [escaped(str(name).replace("_", " ")) for name in table]
+    header = [escaped(READABLE.get(str(name), str(name)).replace("_", " ")) for name in table]
     texts = [[escaped(cell_text(value)) for value in row] for row in table.itertuples(index=False)]
     if bold is not None:
         texts = [

@@ -1,4 +1,4 @@
-"""Figures; each is drawn from a table of facts and written as PNG or SVG."""
+"""Figures; each is drawn from a table of facts and written as PDF, PNG or SVG."""
 
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from tailbatch.report.description import Description
 
 MINORITY = "#c1440e"
 MAJORITY = "#7a8ca5"
-FORMATS = (".png", ".svg")
+FORMATS = (".png", ".svg", ".pdf")
+_PRINT = 300  # dots per inch that journals ask for
 
 
 def label_frequencies(facts: Description) -> Figure:
@@ -55,13 +56,18 @@ def label_frequencies(facts: Description) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG; the same figure gives the same bytes."""
-    if path.suffix.lower() not in FORMATS:
-        raise TailbatchError(f"a picture is written as .png or .svg, got {path}")
-    # Matplotlib puts the time and random identifiers into an SVG unless told otherwise.
-    metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-    with rc_context({"svg.hashsalt": "tailbatch"}), replacing(path) as temporary:
-        figure.savefig(temporary, metadata=metadata)
+    """Write a figure as PNG (300 dpi), SVG or PDF; the same figure gives the same bytes."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise TailbatchError(f"a picture is written as .png, .svg or .pdf, got {path}")
+    # Matplotlib puts the time and random identifiers into a file unless told otherwise.
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
+    # Text in a PDF stays text: journals refuse outlines.
+    with (
+        rc_context({"svg.hashsalt": "tailbatch", "pdf.fonttype": 42}),
+        replacing(path) as temporary,
+    ):
+        figure.savefig(temporary, metadata=metadata, dpi=_PRINT)
 
 
 def plain_text(name: str, longest: int = 28) -> str:

@@ -232,7 +232,7 @@
     for (const [text, look] of heights) keyEntry(element(byId("key-losses"), "li"), text, look);
   }
 
-  // Charts over names: models or datasets, one line a strategy.
+  // Charts over names: models or datasets, one line per strategy.
   function drawPanels() {
     for (const host of document.querySelectorAll("[data-panel]")) {
       const panel = report.panels[host.dataset.panel], places = panel.categories.map((_, place) => place);

@@ -48,7 +48,7 @@ def gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
 def curves_figure(
     curves: pd.DataFrame, looks: Mapping[Arm, Look], measure: str, title: str, *axes_of: str
 ) -> Figure:
-    """Draw a measure of one model by epoch, batch or second, one column a dataset (Figures 3 and 4).
+    """Draw a measure of one model by epoch, batch or second, one column per dataset (Figures 3 and 4).
 
     The first four datasets are drawn; `axes_of` names the rows: number, steps, seconds.
     """
@@ -92,11 +92,10 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     for axes, (kind, title) in zip(grid, titles.items(), strict=True):
         for arm, rows in _arms(labels.dropna(subset=kind), looks):
             style = _style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
-            axes.plot(
-                rows["positives"], rows[kind], linestyle="none", label=plain_text(str(arm)), **style
-            )
+            counts = rows["positives"].clip(lower=1)  # a logarithm has no zero
+            axes.plot(counts, rows[kind], linestyle="none", label=plain_text(str(arm)), **style)
         axes.axhline(0 if kind == "gain" else 1, color="0.4", linestyle=":", linewidth=1)
-        axes.set_xscale("symlog")
+        axes.set_xscale("log")
         axes.set_xlabel("positives of the label")
         axes.set_ylabel(title)
         _tidy(axes)
@@ -105,7 +104,7 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
 
 
 def density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
-    """Draw the densities of sample losses of one dataset and model, one column an epoch.
+    """Draw the densities of sample losses of one dataset and model, one column per epoch.
 
     The upper row has the first arm by number of minority labels (Figure 1); where there are several
     arms, the lower row compares them over all samples with a minority label (Figure 5).

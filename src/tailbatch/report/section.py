@@ -215,7 +215,7 @@ def traced(runs: pd.DataFrame, prefix: str = "runs") -> Traced:
     return Traced(tuple(entries), ids)
 
 
-def view(table: pd.DataFrame, caption: str, titles: Mapping[str, str] | None = None) -> View:
+def view(table: pd.DataFrame, caption: str, titles: Mapping[Any, str] | None = None) -> View:
     """Return a frame as a plain table; `titles` picks, orders and renames its columns.
 
     Examples

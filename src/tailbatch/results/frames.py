@@ -40,26 +40,26 @@ class Evidence:
     Attributes
     ----------
     runs
-        One row a run, as `RunRecord.row` gives it, and what its selector said where that was asked
+        One row per run, as `RunRecord.row` gives it, and what its selector said where that was asked
         for. `tailbatch.analysis` adds the keys ``data``, ``learner`` and ``arm``.
     curves
-        One row a run and epoch: ``digest``, ``number``, ``steps``, ``seconds``, losses, validation
+        One row per run and epoch: ``digest``, ``number``, ``steps``, ``seconds``, losses, validation
         metrics and shares.
     labels
-        One row a run and label: ``digest``, ``label``, ``positives``, ``minority``,
+        One row per run and label: ``digest``, ``label``, ``positives``, ``minority``,
         ``average_precision``, ``f``, ``exposure``.
     losses
-        One row a run, epoch and number of minority labels: ``samples``, and quantiles of their losses
+        One row per run, epoch and number of minority labels: ``samples``, and quantiles of their losses
         as ``q01`` to ``q99``.
     absent
-        One row a run that is wanted and not there: the spec's fields, ``digest``, and ``reason``,
+        One row per run that is wanted and not there: the spec's fields, ``digest``, and ``reason``,
         which is empty where nobody has tried it yet.
     datasets
-        One row a dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
+        One row per dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
     correlations
-        One row a run and epoch (a number, or ``"best"``): ``loss_correlation``.
+        One row per run and epoch (a number, or ``"best"``): ``loss_correlation``.
     unread
-        One row a run whose array file is damaged or gone: ``digest`` and ``reason``.
+        One row per run whose array file is damaged or gone: ``digest`` and ``reason``.
     specs
         The runs that are there, and those that are wanted.
     """
@@ -200,7 +200,7 @@ def _naming(digest: str) -> Iterator[None]:
 
 
 class _Columns:
-    """Rows kept as one array a run and column: 160,000 dictionaries would take a gigabyte."""
+    """Rows kept as one array per run and column: 160,000 dictionaries would take a gigabyte."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in names}

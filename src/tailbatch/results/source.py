@@ -62,7 +62,7 @@ class RecordSource(ABC):
         return plans[name]
 
     def frame(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row a run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
+        """Return one row per run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
 
         Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
         ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
@@ -71,7 +71,7 @@ class RecordSource(ABC):
         return _table([record.row() for record in self.records(study)])
 
     def curves(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row a run and epoch: the run's digest and what its history says."""
+        """Return one row per run and epoch: the run's digest and what its history says."""
         return _table(
             [
                 {"digest": record.spec.digest, **_flat(epoch)}
@@ -81,7 +81,7 @@ class RecordSource(ABC):
         )
 
     def labels(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row a run and label: the run's digest and what it says of the label."""
+        """Return one row per run and label: the run's digest and what it says of the label."""
         return _table(
             [
                 {"digest": record.spec.digest, **label}

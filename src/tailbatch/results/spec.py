@@ -376,7 +376,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind in (type, Callable):
         return callable(value)
     if is_dataclass(hint):
-        return True  # whoever makes one of it looks closer
+        return True  # the constructor checks it more closely
     if hint in (int, float):
         is_number = isinstance(value, int if hint is int else int | float)
         return is_number and not isinstance(value, bool)

@@ -39,7 +39,7 @@ class ResultStore(RecordSource):
     ==================================== =============================================================
     ``runs/<digest>.json``               a run's record
     ``runs/<digest>.npz``                its bulky arrays
-    ``checkpoints/<digest>.safetensors`` where a run under way can go on
+    ``checkpoints/<digest>.safetensors`` from which an interrupted run resumes
     ``checkpoints/<digest>.epoch``       the epochs it has done
     ``failures/<digest>.json``           why a run could not be done
     ``studies/<name>.json``              the runs a study wants
@@ -106,11 +106,11 @@ class ResultStore(RecordSource):
         return {}
 
     def checkpoint(self, spec: RunSpec) -> Path:
-        """Return where a run under way keeps its checkpoint."""
+        """Return where a run in progress keeps its checkpoint."""
         return self.path / "checkpoints" / f"{spec.digest}.safetensors"
 
     def epochs_done(self, spec: RunSpec) -> int:
-        """Return the epochs that a run under way says it has done; 0 where nothing is known."""
+        """Return the epochs that a run in progress says it has done; 0 where nothing is known."""
         try:
             return int(self._epoch_file(spec).read_text())
         except (OSError, ValueError):
@@ -124,7 +124,7 @@ class ResultStore(RecordSource):
             return False
 
     def note_epoch(self, spec: RunSpec, epochs_done: int) -> None:
-        """Say that a run is under way; others may read it at any moment, so nothing is flushed."""
+        """Say that a run is in progress; others may read it at any moment, so nothing is flushed."""
         path = self._epoch_file(spec)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(str(epochs_done))
@@ -134,7 +134,7 @@ class ResultStore(RecordSource):
         self._epoch_file(spec).unlink(missing_ok=True)
 
     def forget_progress(self, spec: RunSpec) -> None:
-        """Remove what a run under way keeps, because it is done."""
+        """Remove what a run in progress keeps, because it is done."""
         self.checkpoint(spec).unlink(missing_ok=True)
         self.note_pause(spec)
 

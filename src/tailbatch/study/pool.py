@@ -42,7 +42,7 @@ class WorkerPool(ProcessPoolExecutor):
         super().__init__(workers, context, initializer=_start_worker, initargs=(theirs,))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers; with `cancel_futures` they stop the runs under way."""
+        """End the workers; with `cancel_futures` they stop the runs in progress."""
         if cancel_futures:
             self._lifeline.close()
         super().shutdown(wait, cancel_futures=cancel_futures)
@@ -73,7 +73,7 @@ class ThisProcess(Executor):
 
 
 def _start_worker(lifeline: Connection) -> None:
-    """Prepare a worker: Ctrl-C concerns a run under way only, and the end of the pipe ends it."""
+    """Prepare a worker: Ctrl-C concerns a run in progress only, and the end of the pipe ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_freed_memory()
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
@@ -82,7 +82,7 @@ def _start_worker(lifeline: Connection) -> None:
 def _keep_freed_memory() -> None:
     """Keep freed memory for the next step, which asks for the same sizes again.
 
-    The C library of Linux gives large blocks back to the system at once and gets them anew page by
+    The C library of Linux gives large blocks back to the system at once and gets them again page by
     page, which takes a fifth of a training step of CLIF or DELA.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -94,7 +94,7 @@ def _keep_freed_memory() -> None:
 def _watch(lifeline: Connection) -> None:
     lifeline.poll(None)  # nothing is ever sent: this returns when the other end is closed
     os.kill(os.getpid(), signal.SIGINT)
-    with _busy:  # the run under way has saved
+    with _busy:  # the run in progress has saved
         # Time to hand over its outcome and to be told to end. The workers of a pool that broke are
         # told by SIGTERM only (since Python 3.12), which a run takes as a request to save.
         parent = multiprocessing.parent_process()

@@ -21,7 +21,7 @@ from tailbatch.study.single import run_and_keep
 from tailbatch.study.sources import Source, facts_of
 
 ATTEMPTS = 2
-_TICK = 0.5  # seconds between two looks at the runs under way
+_TICK = 0.5  # seconds between two looks at the runs in progress
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class StudyProgress:
     total, done, failed
         Numbers of runs; those done before count as done.
     under_way
-        Each run under way and the epochs it has done.
+        Each run in progress and the epochs it has done.
     seconds_left
         A forecast from the runs done so far, for the workers at hand; None before the first.
 
@@ -160,9 +160,9 @@ def run_study(
     """Do the runs of a study that the store does not have.
 
     A run that fails is tried once more at the end, from its start, then listed. When a worker dies,
-    the pool is made anew and the runs that were under way go on from their checkpoints. Ctrl-C stops
-    everything, and saves; the same call goes on. Several machines may work on one study through a
-    shared store: a run that is under way elsewhere is left for last. A custom strategy, model or loss
+    the pool is replaced and the runs that were in progress resume from their checkpoints. Ctrl-C stops
+    everything, and saves; the same call resumes it. Several machines may work on one study through a
+    shared store: a run that is in progress elsewhere is left for last. A custom strategy, model or loss
     that workers cannot import, such as a notebook's, is run in this process, after the others.
 
     Parameters
@@ -236,7 +236,7 @@ def _say_who_stays(jobs: Iterable[Job]) -> None:
 
 
 def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
-    """Return where each study of a store is, whoever works on it and wherever.
+    """Return where each study of a store is, on whichever machines it runs.
 
     The time left is that of one worker, from a few records of each dataset and model.
 
@@ -287,7 +287,7 @@ def _progress(
 def _seconds_left(
     forecast: Forecast, specs: Iterable[RunSpec], under_way: Iterable[tuple[RunSpec, int]]
 ) -> float | None:
-    """Return how long one worker takes for runs, of which some are under way."""
+    """Return how long one worker takes for runs, of which some are in progress."""
     left = forecast.seconds(specs)
     if left is None:
         return None
@@ -311,7 +311,7 @@ def _look_up(study: Study, store: ResultStore) -> tuple[dict[str, DatasetFacts],
 
 
 class _Runner:
-    """The runs of a study that wait, are under way, are done and have failed."""
+    """The runs of a study that wait, are in progress, are done and have failed."""
 
     def __init__(
         self,
@@ -405,10 +405,10 @@ class _Runner:
                 self.fail(spec, outcome.error, outcome.traceback)
 
     def _take_back(self, error: BrokenExecutor) -> None:
-        """Put the runs under way back in front, after a worker died."""
+        """Put the runs in progress back in front, after a worker died."""
         jobs = list(self.under_way.values())
         self.under_way.clear()
-        _log.warning("a worker process died; %d runs go on from their checkpoints", len(jobs))
+        _log.warning("a worker process died; %d runs resume from their checkpoints", len(jobs))
         if len(jobs) == 1:
             spec = jobs[0].spec
             self._attempts[spec.digest] += 1

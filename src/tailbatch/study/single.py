@@ -128,7 +128,7 @@ def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_e
 
 
 class _Heartbeat(Callback):
-    """Tells the store about once a second that a run is under way and how far it is."""
+    """Tells the store about once a second that a run is in progress and how far it is."""
 
     def __init__(self, spec: RunSpec, store: ResultStore) -> None:
         self._spec, self._store = spec, store
@@ -142,12 +142,12 @@ class _Heartbeat(Callback):
 
 
 def _drop_damaged(checkpoint: Path) -> None:
-    """Remove a checkpoint that cannot be read: starting anew loses less than failing."""
+    """Remove a checkpoint that cannot be read: starting over loses less than failing."""
     if checkpoint.exists():
         try:
             load_checkpoint(checkpoint)
         except TrainingError as error:
-            _log.warning("%s; the run starts anew", error)
+            _log.warning("%s; the run starts over", error)
             checkpoint.unlink()
 
 

@@ -154,7 +154,7 @@ def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, float]:
     try:
         prepared = prepare(dataset, preparation)
     except TailbatchError as error:
-        # The runs of this preparation will fail and say so; the others go on.
+        # The runs of this preparation will fail and say so; the others continue.
         _log.warning("%s", error)
         return {}
     labels = prepared.dataset.Y

@@ -1,4 +1,4 @@
-"""Charts over names, models or datasets: one line an arm, beside the table that they are drawn from."""
+"""Charts over names, models or datasets: one line per arm, beside the table that they are drawn from."""
 
 from dataclasses import replace
 from functools import partial

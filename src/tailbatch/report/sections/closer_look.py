@@ -148,7 +148,7 @@ def _data(analysis: Analysis) -> dict[str, Any]:
 
 
 class _Cells:
-    """One entry a dataset and model, filled by one table after the other."""
+    """One entry per dataset and model, filled by one table after the other."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Dataset, Learner], dict[str, Any]] = {}

@@ -4,8 +4,9 @@ from tailbatch.report.section import Block, FileTable, Section, Story, folded, v
 
 
 def datasets(story: Story) -> Section:
-    """Return printed and measured facts of the datasets."""
+    """Return printed and measured facts of the paper's datasets."""
     table = story.analysis.datasets
+    table = table[table.groupby("dataset")["printed"].transform("count") > 0]
     text = "What the paper prints of each dataset, and what the file that was used gives."
     shown = (Block("text", text), folded(view(table, "Facts of the datasets")))
     return Section(

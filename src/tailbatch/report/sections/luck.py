@@ -1,4 +1,4 @@
-"""Whether the differences are more than luck: signed-rank tests, and mean ranks."""
+"""Whether the differences are more than chance: signed-rank tests, and mean ranks."""
 
 from functools import partial
 from typing import Any
@@ -43,26 +43,28 @@ def luck(story: Story) -> Section:
     blocks: list[Block] = []
     if tests["printed_p"].notna().any():
         blocks += [Block("note", printed_p_note(printed_tests()))]
+    else:
+        tests = tests.drop(columns=["printed_outcome", "printed_p", "table_p"])
     if len(tests):
         caption = "Wilcoxon's signed-rank test over the datasets, by model and metric"
         blocks += [folded(view(titled(tests), caption, _TITLES))]
     if charts:
         caption = (
-            "Rank 1 is best, over all datasets and models. A thick bar joins strategies that the Nemenyi "
-            "test does not tell apart."
+            "Rank 1 is best, over datasets; models are averaged first. A thick bar joins strategies that "
+            "the Nemenyi test does not tell apart."
         )
         choice = Switch("ranks", "Metric", tuple((name, METRICS[name].title) for name in charts))
-        numbers = view(titled(ranks), "Mean ranks over datasets and models")
+        numbers = view(titled(ranks), "Mean ranks over datasets")
         blocks += [Block("chart", Chart("ranks", "Mean ranks", caption, (choice,)))]
         blocks += [Block("folded", ("The ranks in numbers", numbers))]
     return Section(
         id="tests",
-        title="More than luck?",
-        short="Luck?",
+        title="More than chance?",
+        short="Chance?",
         blocks=tuple(blocks),
         tables=(
             FileTable("wilcoxon", tests, "Wilcoxon's signed-rank test over the datasets"),
-            FileTable("ranks", ranks, "Mean ranks over datasets and models"),
+            FileTable("ranks", ranks, "Mean ranks over datasets"),
         ),
         figures={"ranks": partial(panels.ranks_figure, charts, story.looks)} if charts else {},
         data={"ranks": {name: _plain(chart) for name, chart in charts.items()}},

@@ -30,7 +30,7 @@ def reproduce(story: Story) -> Section:
         ]
     behind = [story.traces, *story.tuned_traces.values()]
     entries = [entry for each in behind for entry in each.entries]
-    rest = " beside it, as CSV, LaTeX and Markdown, SVG and PNG."
+    rest = " beside it, as CSV, LaTeX and Markdown, PDF and PNG."
     return Section(
         id="reproduce",
         title="How to reproduce a number",

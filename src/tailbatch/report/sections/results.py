@@ -6,27 +6,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tailbatch.analysis.inference import sign
 from tailbatch.analysis.keys import CELL
 from tailbatch.metrics import METRICS
 from tailbatch.report.export import cell_text
 from tailbatch.report.section import Block, FileTable, Section, Story
 
 _TEXT = (
-    "Means over folds and seeds on test rows, at the best validation epoch; below each its 95% bootstrap "
-    "interval, where it has three folds or more. A star marks the best of a dataset. The number of runs "
-    "leads to their names."
+    "Means over folds and seeds on test rows, at the best validation epoch; below each its 95% interval "
+    "over folds (Student's t with Nadeau and Bengio's variance), from three folds on. A star marks "
+    "the best of a dataset. The number of runs links to their names."
 )
 
 
 def results(story: Story) -> Section:
-    """Return one table a model, and all comparisons as files."""
+    """Return one table per model, and all comparisons as files."""
     analysis = story.analysis
     absent = analysis.evidence.absent
     grids = result_grids(analysis.results, analysis.metrics, story.traces.ids, absent)
     tables: tuple[FileTable, ...] = ()
     if len(analysis.results):
         reading, bold = wide_results(analysis.results, analysis.metrics)
-        caption = "Means over folds and seeds; the best strategy of each dataset in bold"
+        caption = (
+            "Means over folds and seeds ± half of the 95% interval; the best strategy of each dataset "
+            "in bold"
+        )
         tables = (FileTable("results", analysis.results, caption, reading, bold),)
     caption = "Each strategy against the baseline on the same folds and seeds"
     return Section(
@@ -45,17 +49,21 @@ def wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFram
     --------
     >>> from tailbatch.analysis import Arm
     >>> long = pd.DataFrame({"data": "scene", "learner": "mlp", "arm": [Arm("random"), Arm("adaptive")],
-    ...                      "metric": "macro_f", "mean": [0.5, 0.6], "best": [False, True]})
+    ...                      "metric": "macro_f", "mean": [0.5, 0.6], "low": [np.nan, 0.5],
+    ...                      "high": [np.nan, 0.7], "best": [False, True]})
     >>> wide, best = wide_results(long, ["macro_f"])
-    >>> wide["Macro-F"].tolist(), best["Macro-F"].tolist()
-    ([0.5, 0.6], [False, True])
+    >>> wide["Macro-F ↑"].tolist(), best["Macro-F ↑"].tolist()
+    (['0.5000', '0.6000 ± 0.1000'], [False, True])
     """
     keys = ["learner", "data", "arm"]
-    table = results.pivot_table(index=keys, columns="metric", values=["mean", "best"], sort=False)
+    half = (results["high"] - results["low"]) / 2
+    ends = [f" ± {width:.4f}" if np.isfinite(width) else "" for width in half]
+    texts = [cell_text(mean) + end for mean, end in zip(results["mean"], ends, strict=True)]
+    table = results.assign(text=texts).pivot(index=keys, columns="metric", values=["text", "best"])
     table = table.loc[sorted(table.index)]
-    titles = {name: METRICS[name].title for name in metrics}
-    means = table["mean"][metrics].astype(float).rename(columns=titles).reset_index()
-    best = table["best"][metrics].eq(1).rename(columns=titles).reset_index()
+    titles = {name: f"{METRICS[name].title} {'↑' if sign(name) > 0 else '↓'}" for name in metrics}
+    means = table["text"][metrics].rename(columns=titles).reset_index()
+    best = table["best"][metrics].eq(True).rename(columns=titles).reset_index()
     best[keys] = False
     return means, best
 
@@ -66,7 +74,7 @@ def result_grids(
     traces: Mapping[tuple[Any, ...], str],
     absent: pd.DataFrame | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one table a model: datasets and strategies down, metrics across (Table 2).
+    """Return one table per model: datasets and strategies down, metrics across (Table 2).
 
     An arm whose runs are all missing has its row, too, without numbers.
     """

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.analysis import Analysis
-from tailbatch.analysis.comparisons import PAPER_METRICS, with_batches, with_best
+from tailbatch.analysis.best import Best, Setting
+from tailbatch.analysis.comparisons import claimed, with_batches, with_best
 from tailbatch.analysis.fairness import what_ran
+from tailbatch.analysis.inference import LEVEL
 from tailbatch.analysis.keys import Arm
 from tailbatch.metrics import METRICS
 from tailbatch.report import panels
@@ -18,6 +20,13 @@ from tailbatch.report.section import Block, Brief, FileTable, Section, Story
 
 #: Metrics that a terminal has room for.
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
+_INFERENCE = (
+    "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
+    "variance, from three folds on), else over datasets (bootstrap, from six on). The p-values of "
+    "minority average precision, Macro-AUC and Micro-F are corrected for the number of "
+    "such claims (Holm); n.s. is not significant at 0.05. The best setting is chosen on validation rows, so "
+    "its own p-value needs no correction. Other metrics are shown and not tested."
+)
 _NOTHING = (
     "There is nothing to compare yet: no dataset and model has runs of two strategies on the same fold "
     "and seed."
@@ -28,15 +37,16 @@ def summary(story: Story) -> Section:
     """Return what came out, in words and in numbers."""
     analysis = story.analysis
     evidence, table = analysis.evidence, analysis.overall
-    said = headlines(table, analysis.baseline)
-    # The paper's own strategy comes first.
-    order = sorted(said, key=lambda arm: (not _is_adaptive(arm), arm))
-    lines = Block("lines", [said[arm] for arm in order])
-    blocks = [lines if said else Block("text", _NOTHING)]
+    first = [headline(analysis.best)] if analysis.best else []
+    said = sentences(table, analysis.baseline)
+    late = still_learning(analysis)
+    blocks = [Block("lines", [*first, *said.values()]) if said else Block("text", _NOTHING)]
+    blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
+    blocks += [Block("note", _INFERENCE)] if said else []
     counts = what_ran(evidence.runs).items()
     blocks += [Block("facts", [(name, f"{count:,}") for name, count in counts])]
     if len(evidence.absent):
-        text = f"{len(evidence.absent):,} of the wanted runs are not here."
+        text = f"{len(evidence.absent):,} of the planned runs are missing."
         blocks += [Block("alert", (text, "missing", "See which."))]
     blocks += [Block("changes", _changes(table, analysis.baseline))] if len(table) else []
     return Section(
@@ -45,57 +55,96 @@ def summary(story: Story) -> Section:
         short="Summary",
         blocks=tuple(blocks),
         tables=(
-            FileTable("overall", table, "Change against the baseline in percent, over all cells"),
+            FileTable("overall", table, "Change against the baseline in percent, over datasets"),
             FileTable("runs", evidence.runs),
         ),
         figures={"gains": partial(panels.gains_figure, table, story.looks)} if len(table) else {},
-        brief=_brief(analysis, tuple(said.values())),
+        brief=_brief(analysis, tuple([*first, *filter(None, [late])])),
     )
 
 
-def _is_adaptive(arm: Arm) -> bool:
-    return arm.strategy == "adaptive" and arm.is_primary and arm.best_of is None
+def headline(best: Best) -> str:
+    """Return which setting is best for rare labels, by how much, and whether that is significant."""
+    several = best.reference is not None and best.reference.learner != best.setting.learner
+
+    def name(setting: Setting) -> str:
+        if not setting.arm.draws_batches:
+            return str(setting.learner)
+        return f"{setting.learner} with {setting.arm} batches" if several else str(setting.arm)
+
+    metric = METRICS[best.metric]
+    text = f"Best{' for rare labels' if metric.minority else ''}: {name(best.setting)}, "
+    text += f"{metric.title} {best.value:.4f}"
+    if best.gain is None or best.reference is None:
+        return text
+    text += f", {_interval(*best.gain[:3])} against {name(best.reference)}"
+    if not best.tested:
+        return f"{text}: not tested"
+    verdict = "significant" if best.significant else "not significant, so it may be chance"
+    return f"{text}: {verdict} (p = {best.gain.p:.3f})"
 
 
-def headlines(overall: pd.DataFrame, baseline: Arm | None) -> dict[Arm, str]:
-    """Return one sentence an arm; the six metrics of the paper decide them where they are there."""
-    counted = overall[overall["metric"].isin(PAPER_METRICS)]
-    return sentences(counted if len(counted) else overall, baseline)
+def still_learning(analysis: Analysis) -> str:
+    """Return a warning where most runs of the baseline were best in their last epochs, else nothing."""
+    checks = analysis.fairness.set_index("check")
+    if "learned" not in checks.index or checks.loc["learned", "verdict"] != "differs":
+        return ""
+    late, total = checks.loc["learned", ["count", "total"]]
+    return (
+        f"Still learning at the end: {late} of {total} runs of {analysis.baseline} were best in their "
+        "last epochs, so a gain may be speed alone. Train longer, or at a higher learning rate."
+    )
 
 
-def sentences(
-    table: pd.DataFrame, baseline: Arm | None, *, metric: str = "macro_f"
-) -> dict[Arm, str]:
-    """Return one sentence an arm that a person can quote, from `comparisons.overall`.
+def sentences(overall: pd.DataFrame, baseline: Arm | None) -> dict[Arm, str]:
+    """Return one sentence per arm that a person can quote, from `comparisons.overall`.
+
+    The claims come first, in the order in which they were listed; arms with the largest gain in the
+    first of them come first.
 
     Examples
     --------
-    >>> table = pd.DataFrame({"arm": [Arm("adaptive")] * 2, "metric": ["macro_f", "micro_f"], "cells": 6,
-    ...                       "win": [6, 3], "tie": [0, 1], "loss": [0, 2], "percent": [2.1, 0.1],
-    ...                       "low": [0.9, -0.2], "high": [3.4, 0.4]})
+    >>> table = pd.DataFrame({"arm": [Arm("adaptive")] * 2, "metric": ["macro_auc", "macro_f"],
+    ...                       "cells": 6, "win": [6, 3], "tie": [0, 1], "loss": [0, 2],
+    ...                       "percent": [2.1, 0.1], "low": [0.9, -0.2], "high": [3.4, 0.4],
+    ...                       "p_holm": [0.01, np.nan]})
     >>> sentences(table, Arm("random"))[Arm("adaptive")]
-    'adaptive beats random on 9 of 12 comparisons (1 tie); Macro-F +2.1% [+0.9, +3.4]'
+    'adaptive against random: Macro-AUC +2.1% [+0.9, +3.4]; better in 9 of 12 comparisons (1 tie)'
     """
     said = {}
-    for arm, group in table.groupby("arm", sort=False):
+    for arm, group in _best_first(overall):
         wins, ties, total = group["win"].sum(), group["tie"].sum(), group["cells"].sum()
-        verb = "beats" if 2 * wins > total else "is ahead of"
-        text = f"{arm} {verb} {baseline} on {wins} of {total} comparisons"
-        text += f" ({ties} tie{'s' if ties > 1 else ''})" if ties else ""
-        row = group[group["metric"] == metric]
-        row = (row if len(row) else group).iloc[0]
-        said[arm] = f"{text}; {METRICS[row['metric']].title} {_change(row)}"
+        rows = group.set_index("metric")
+        claims = [
+            f"{METRICS[name].title} {_change(rows.loc[name])}" for name in claimed(rows.index)
+        ]
+        count = f"better in {wins} of {total} comparisons"
+        count += f" ({ties} tie{'s' if ties > 1 else ''})" if ties else ""
+        said[arm] = f"{arm} against {baseline}: {'; '.join([*claims, count])}"
     return said
+
+
+def _best_first(overall: pd.DataFrame) -> list[tuple[Arm, pd.DataFrame]]:
+    """Return the rows of each arm, the largest gain in the first claim first."""
+    groups = dict(tuple(overall.groupby("arm", sort=False)))
+    first = claimed(list(overall["metric"].unique()))[:1]
+    gains = {
+        arm: rows.loc[rows["metric"].isin(first), "percent"].sum() for arm, rows in groups.items()
+    }
+    return [(arm, groups[arm]) for arm in sorted(groups, key=lambda arm: -gains[arm])]
 
 
 def _change(row: pd.Series) -> str:
     if pd.isna(row["percent"]):
         return f"{row['mean']:.4f} against {row['baseline_mean']:.4f}"
-    text = f"{row['percent']:+.1f}%"
-    if not np.isfinite([row["low"], row["high"]]).all():
-        return f"{text} (no interval)"
-    text += f" [{row['low']:+.1f}, {row['high']:+.1f}]"
-    return text + (", which may be chance" if row["low"] <= 0 <= row["high"] else "")
+    text = _interval(row["percent"], row["low"], row["high"])
+    return text + (", n.s." if row["p_holm"] >= LEVEL else "")
+
+
+def _interval(percent: float, low: float, high: float) -> str:
+    if not np.isfinite([low, high]).all():
+        return f"{percent:+.1f}% (no interval)"
+    return f"{percent:+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 
 def _changes(overall: pd.DataFrame, baseline: Arm | None) -> list[dict[str, Any]]:
@@ -108,18 +157,16 @@ def _changes(overall: pd.DataFrame, baseline: Arm | None) -> list[dict[str, Any]
         return f"{4 + 92 * (value - low) / width:.1f}"
 
     views = []
-    groups = dict(tuple(overall.groupby("arm", sort=False)))
-    for arm in sorted(groups, key=lambda arm: not _is_adaptive(arm)):
-        caption = f"{arm} against {baseline}: change of the average over all datasets and models"
-        rows = [_change_row(row, place) for _, row in groups[arm].iterrows()]
+    for arm, group in _best_first(overall):
+        caption = f"{arm} against {baseline}: change of the average over datasets"
+        rows = [_change_row(row, place) for _, row in group.iterrows()]
         views.append({"arm": str(arm), "caption": f"{caption}; positive is better", "rows": rows})
     return views
 
 
 def _change_row(row: pd.Series, place: Callable[[float], str]) -> dict[str, Any]:
     known = bool(np.isfinite([row["percent"], row["low"], row["high"]]).all())
-    sure = known and not row["low"] <= 0 <= row["high"]
-    tone = ("good" if row["percent"] > 0 else "bad") if sure else ""
+    tone = ("good" if row["percent"] > 0 else "bad") if row["p_holm"] < LEVEL else ""
     ends = {"zero": 0.0, "at": row["percent"], "low": row["low"], "high": row["high"]}
     return {
         "metric": METRICS[row["metric"]].title,
@@ -144,7 +191,7 @@ def p_text(p: float) -> str:
 
 
 def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
-    """Return one row an arm: its means where there is one cell, else its change on the baseline.
+    """Return one row per arm: its means where there is one cell, else its change on the baseline.
 
     Learners without batches stand below the strategies of the one that has them.
     """
@@ -159,12 +206,12 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
         rows.append(((str(name), False), *cells))
     intervals = table["low"].notna().any()
     if one:
-        what = "mean and 95% bootstrap interval" if intervals else "mean"
-        caption = f"{what} over folds and seeds; best in bold"
+        what = "mean and 95% interval over folds" if intervals else "mean over folds and seeds"
+        caption = f"{what}; best in bold"
         caption += "; below: models without batches" if len(drawing) < len(table) else ""
     else:
         caption = f"change against {analysis.baseline}, positive is better"
-        caption += "; 95% intervals" if intervals else ""
+        caption += "; 95% intervals over datasets" if intervals else ""
     header = ("strategy", *(METRICS[name].title for name in metrics))
     return Brief(header, tuple(rows), caption, said)
 

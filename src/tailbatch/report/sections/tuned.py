@@ -4,7 +4,7 @@ from tailbatch.analysis.comparisons import baseline_arm, overall
 from tailbatch.analysis.comparisons import results as means
 from tailbatch.report.section import Block, Section, Story
 from tailbatch.report.sections.results import result_grids
-from tailbatch.report.sections.summary import headlines
+from tailbatch.report.sections.summary import sentences
 
 _TEXT = (
     "For each dataset, model and fold, the pressure with the best validation Macro-AUC; against it the "
@@ -17,7 +17,7 @@ def tuned(story: Story) -> Section:
     metrics = story.analysis.metrics
     blocks: list[Block] = []
     for strategy, chosen in story.analysis.tuned.items():
-        said = headlines(overall(chosen, metrics), baseline_arm(chosen["arm"]))
+        said = sentences(overall(chosen, metrics), baseline_arm(chosen["arm"]))
         blocks += [Block("strong", f"{sentence}.") for sentence in said.values()]
         ids = story.tuned_traces[strategy].ids
         blocks += [Block("grids", result_grids(means(chosen, metrics), metrics, ids))]
