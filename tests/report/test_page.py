@@ -195,7 +195,7 @@ def test_one_strategy_alone_is_shown_without_comparisons(tmp_path, recwarn):
     write_report(tmp_path / "store", tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
     assert "There is nothing to compare yet" in "".join(page.text)
-    assert "minority" not in page.ids
+    assert "Average precision of each label, rarest first" in "".join(page.text)
     assert {"explore", "agreement", "panel-losses"} <= set(page.ids)
     names = {path.name for path in (tmp_path / "report-files").iterdir()}
     assert {"sample-losses.pdf", "made-up.toml"} <= names

@@ -35,7 +35,7 @@ def minority(story: Story) -> Section:
         blocks += (folded(view(labels, _BY_NAME, several | _NAMED | arms)),)
     return Section(
         id="minority",
-        title="Does it help the minority labels?",
+        title="Minority labels",
         short="Minority labels",
         blocks=blocks,
         tables=(

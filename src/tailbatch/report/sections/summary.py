@@ -23,8 +23,8 @@ _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_avera
 _INFERENCE = (
     "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
     "variance, from three folds on), else over datasets (bootstrap, from six on). The p-values of "
-    "minority average precision, Macro-AUC and Micro-F are corrected for the number of "
-    "such claims (Holm); n.s. is not significant at 0.05. The best setting is chosen on validation rows, so "
+    "minority average precision, Macro-AUC and Micro-F are corrected for the number of such "
+    "claims (Holm); n.s. is not significant at 0.05. The best setting is chosen on validation rows, so "
     "its own p-value needs no correction. Other metrics are shown and not tested."
 )
 _NOTHING = (
