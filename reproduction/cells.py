@@ -44,8 +44,8 @@ def rates_of(runs: pd.DataFrame) -> list[str]:
 
 def at_both_rates(runs: pd.DataFrame, learners: Sequence[Learner]) -> pd.DataFrame:
     """Return the runs of learners at both learning rates, the rate a part of the arm, where all ran."""
-    wanted = {replace(each, rate=None) for each in learners}
-    some = runs[[replace(each, rate=None) in wanted for each in runs["learner"]]]
+    wanted = {replace(learner, rate=None) for learner in learners}
+    some = runs[[replace(learner, rate=None) in wanted for learner in runs["learner"]]]
     ways = compare_rates(some, rates_of(some))
     return where_all_ran(ways, [replace(arm, rate=lr) for arm in CONTENDERS for lr in RATES])
 

@@ -48,15 +48,15 @@ def draw_results(kinds: Mapping[str, pd.DataFrame], path: Path) -> None:
 
 def _intervals(axes: Axes, kinds: Mapping[str, pd.DataFrame], metric: str) -> None:
     for offset, (arm, color) in zip((-0.22, 0.0, 0.22), _COLORS.items(), strict=True):
-        found = [(place, gain(runs, arm, metric)) for place, runs in enumerate(kinds.values())]
-        known = [(place + offset, each) for place, each in found if each is not None]
+        changes = [(row, gain(runs, arm, metric)) for row, runs in enumerate(kinds.values())]
+        known = [(row + offset, change) for row, change in changes if change is not None]
         axes.errorbar(
-            [each.percent for _, each in known],
-            [place for place, _ in known],
+            [change.percent for _, change in known],
+            [row for row, _ in known],
             xerr=np.nan_to_num(
                 [
-                    [each.percent - each.low for _, each in known],
-                    [each.high - each.percent for _, each in known],
+                    [change.percent - change.low for _, change in known],
+                    [change.high - change.percent for _, change in known],
                 ]
             ),
             fmt="o",

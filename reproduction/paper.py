@@ -49,7 +49,7 @@ def what_was_run(evidence: Evidence) -> str:
 
 def _paper_models_first(learner: Learner) -> tuple[str, int, Learner]:
     """Order learners by learning rate, the usual one first, then the paper's models as it lists them."""
-    models = [each.model for each in PAPER_MODELS]
+    models = [learner.model for learner in PAPER_MODELS]
     place = models.index(learner.model) if learner.model in models else len(models)
     return str(learner.rate or ""), place, learner
 
@@ -105,7 +105,7 @@ def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
             continue
         here = runs[runs["learner"] == model]
         gains = [gain(here[here["data"] == data], ADAPTIVE, metric) for data in set(here["data"])]
-        clear = [each.percent > 0 for each in gains if each is not None and each.clear]
+        clear = [change.percent > 0 for change in gains if change is not None and change.clear]
         numbers = count[["confirmed", "contradicted", "tie", "not run"]]
         said = f"{clear.count(True)} better, {clear.count(False)} worse"
         rows.append((f"{learner_name(model)}, {TITLES[metric]}", *numbers, said))

@@ -89,8 +89,8 @@ def _random_alone(runs: pd.DataFrame) -> list[str]:
     counts, scores = counts.where(late["runs"].notna(), "-"), late["score"].map("{:.3f}".format)
     scores, pairs = scores.where(late["score"].notna(), "-"), late["pairs"].fillna(0).astype(int)
     rows = [
-        (learner_name(each), *counts[each], pairs[each, RATES[0]], *scores[each])
-        for each in late.index.unique("learner")
+        (learner_name(learner), *counts[learner], pairs[learner, RATES[0]], *scores[learner])
+        for learner in late.index.unique("learner")
     ]
     if not rows:
         return []

@@ -154,7 +154,10 @@ def _points(value: float | None) -> str:
 def pressures(evidence: Evidence) -> str:
     """Set the pressures of adaptive, and label chains, beside random."""
     arms = {
-        **{Arm("adaptive", float(each)): f"adaptive ({each})" for each in (2, 8, 16, 64)},
+        **{
+            Arm("adaptive", float(pressure)): f"adaptive ({pressure})"
+            for pressure in (2, 8, 16, 64)
+        },
         FALLING_ADAPTIVE: ARMS[FALLING_ADAPTIVE],
         CHAIN: NAMES[CHAIN],
     }

@@ -12,12 +12,12 @@ from tailbatch.analysis.gains import Gain, gain
 RATES = ("1e-4", "1e-3")
 _FAST = 1e-3
 PAPER_MODELS = tuple(map(Learner, ("c2ae", "mpvae", "paca", "clif", "dela")))
-FAST_MODELS = tuple(Learner(each.model, rate=_FAST) for each in PAPER_MODELS)
+FAST_MODELS = tuple(Learner(learner.model, rate=_FAST) for learner in PAPER_MODELS)
 #: The MLP at the usual learning rate and at ten times as much, with each of its losses.
 LOSSES = {"bce": "", "weighted_bce": "weighted BCE", "asymmetric": "asymmetric loss"}
 _SETTINGS = '{"prior_bias": false, "reduction": "mean"}'
 MLPS = tuple(Learner("mlp", _SETTINGS, loss) for loss in ("", "weighted_bce", "asymmetric"))
-FAST_MLPS = tuple(replace(each, rate=_FAST) for each in MLPS)
+FAST_MLPS = tuple(replace(learner, rate=_FAST) for learner in MLPS)
 _FALLING = (64.0, 1.0)
 RANDOM, UNIFORM, BALANCED, HARD, ADAPTIVE, MINORITY, CHAIN = map(
     Arm, ("random", "uniform", "balanced", "hard", "adaptive", "minority", "chain")
@@ -69,9 +69,10 @@ def learner_name(learner: Learner) -> str:
 
     Examples
     --------
-    >>> [learner_name(each) for each in MLPS]
+    >>> [learner_name(learner) for learner in MLPS]
     ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss']
-    >>> [learner_name(each) for each in (FAST_MLPS[1], Learner("dela"), Learner("mpvae", rate=1e-4))]
+    >>> others = FAST_MLPS[1], Learner("dela"), Learner("mpvae", rate=1e-4)
+    >>> [learner_name(learner) for learner in others]
     ['MLP, weighted BCE, lr 1e-3', 'DELA', 'MPVAE, lr 1e-4']
     """
     rate = "" if learner.rate is None else f"lr {rate_name(learner.rate)}"

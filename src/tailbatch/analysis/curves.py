@@ -238,12 +238,12 @@ def batch_size_panels(batch_sizes: pd.DataFrame) -> list[Panel]:
 
 
 def _panels(table: pd.DataFrame, category: str, value: str) -> list[Panel]:
-    found = []
+    panels = []
     for title, group in table.groupby("panel", sort=False):
         wide = group.pivot_table(index=category, columns="arm", values=value)
         arms = {arm: wide[arm].tolist() for arm in sorted(wide)}
-        found.append(Panel(str(title), [str(name) for name in wide.index], arms))
-    return found
+        panels.append(Panel(str(title), [str(name) for name in wide.index], arms))
+    return panels
 
 
 def loss_agreement(evidence: Evidence) -> pd.DataFrame:

@@ -30,8 +30,8 @@ def named(evidence: Evidence) -> Evidence:
     ...                      "strategy": ["random", "adaptive", "adaptive"],
     ...                      "selection_pressure": ["", "16", "64"]})
     >>> empty = pd.DataFrame()
-    >>> found = named(Evidence(runs=runs, curves=empty, labels=empty, losses=empty))
-    >>> [str(arm) for arm in found.runs["arm"]]
+    >>> keyed = named(Evidence(runs=runs, curves=empty, labels=empty, losses=empty))
+    >>> [str(arm) for arm in keyed.runs["arm"]]
     ['random', 'adaptive', 'adaptive 64']
     """
     # Together, so that a missing run has the name its record would have had.
@@ -56,14 +56,16 @@ def compare_losses(runs: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> learner = Learner("mlp", loss="asymmetric")
-    >>> found = compare_losses(pd.DataFrame({"arm": [Arm("random")], "learner": [learner]}))
-    >>> str(found["arm"][0]), str(found["learner"][0])
+    >>> keyed = compare_losses(pd.DataFrame({"arm": [Arm("random")], "learner": [learner]}))
+    >>> str(keyed["arm"][0]), str(keyed["learner"][0])
     ('asymmetric, random', 'mlp')
     """
     pairs = zip(runs["arm"], runs["learner"], strict=True)
     return runs.assign(
         arm=_objects([replace(arm, loss=learner.loss_name) for arm, learner in pairs]),
-        learner=_objects([replace(each, loss="", loss_options="{}") for each in runs["learner"]]),
+        learner=_objects(
+            [replace(learner, loss="", loss_options="{}") for learner in runs["learner"]]
+        ),
     )
 
 
@@ -73,14 +75,14 @@ def compare_rates(runs: pd.DataFrame, rates: Sequence[str]) -> pd.DataFrame:
     Examples
     --------
     >>> runs = pd.DataFrame({"arm": [Arm("random")], "learner": [Learner("mlp", rate=0.001)]})
-    >>> found = compare_rates(runs, ["1e-3"])
-    >>> str(found["arm"][0]), str(found["learner"][0])
+    >>> keyed = compare_rates(runs, ["1e-3"])
+    >>> str(keyed["arm"][0]), str(keyed["learner"][0])
     ('random at 1e-3', 'mlp')
     """
     pairs = zip(runs["arm"], rates, strict=True)
     return runs.assign(
         arm=_objects([replace(arm, rate=rate) for arm, rate in pairs]),
-        learner=_objects([replace(each, rate=None) for each in runs["learner"]]),
+        learner=_objects([replace(learner, rate=None) for learner in runs["learner"]]),
     )
 
 

@@ -104,7 +104,7 @@ def directions(runs: pd.DataFrame) -> pd.DataFrame:
     )
     names = (
         [dataset_key(data.name) for data in runs["data"]],
-        [each.published_name if each.rate is None else "" for each in runs["learner"]],
+        [learner.published_name if learner.rate is None else "" for learner in runs["learner"]],
     )
     groups = dict(tuple(runs.groupby([np.array(column, dtype=object) for column in names])))
     random, adaptive = Arm("random"), Arm("adaptive")

@@ -48,8 +48,8 @@ def wilcoxon_by_model(
     theirs = printed.assign(model=printed["model"].str.casefold(), strategy="adaptive")
     theirs = theirs.rename(columns={"outcome": "printed_outcome", "p_value": "printed_p"})
     known = ["model", "strategy"]
-    table["model"] = [each.published_name for each in table["learner"]]
-    table["strategy"] = [each.strategy if each.is_primary else "" for each in table["arm"]]
+    table["model"] = [learner.published_name for learner in table["learner"]]
+    table["strategy"] = [arm.strategy if arm.is_primary else "" for arm in table["arm"]]
     beside = table.merge(theirs.drop(columns="follows"), on=[*known, "metric"], how="left")
     return beside.drop(columns=known)
 

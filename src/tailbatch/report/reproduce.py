@@ -116,7 +116,7 @@ def _study(name: str, plan: dict[str, Any], lists: list[list[str]], facts: _Fact
         "preparations": preparations,
         "models": models,
         # "bce" is what models train with that take another.
-        "losses": [each or "bce" for each in losses] if any(losses) else None,
+        "losses": [loss or "bce" for loss in losses] if any(losses) else None,
         "batch_sizes": sorted(sizes),
         "folds": sorted(folds),
         "strategies": list(_strategies(choices)),

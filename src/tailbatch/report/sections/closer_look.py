@@ -88,7 +88,7 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
         )
         yield Block("row", charts)
     if len(analysis.density):
-        epochs = tuple((f"{each:g}",) * 2 for each in sorted(analysis.density["epoch"].unique()))
+        epochs = tuple((f"{epoch:g}",) * 2 for epoch in sorted(analysis.density["epoch"].unique()))
         compared = (("numbers", "numbers of minority labels"), ("arms", "strategies"))
         chart = Chart(
             "losses",

@@ -29,7 +29,7 @@ def reproduce(story: Story) -> Section:
             ),
         ]
     behind = [story.traces, *story.tuned_traces.values()]
-    entries = [entry for each in behind for entry in each.entries]
+    entries = [entry for traced in behind for entry in traced.entries]
     rest = " beside it, as CSV, LaTeX and Markdown, PDF and PNG."
     return Section(
         id="reproduce",

@@ -201,8 +201,8 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
     metrics = [name for name in _BRIEF if name in analysis.metrics] if len(table) else []
     rows = []
     for name, group in table.groupby("name" if one else "arm", sort=False):
-        found = group.set_index("metric")
-        cells = (cell(found.loc[metric]) for metric in metrics if metric in found.index)
+        by_metric = group.set_index("metric")
+        cells = (cell(by_metric.loc[metric]) for metric in metrics if metric in by_metric.index)
         rows.append(((str(name), False), *cells))
     intervals = table["low"].notna().any()
     if one:
