@@ -253,16 +253,16 @@ def suggested_scaling(X: Features) -> str:
     """Return a scaling by what the features are: words or counts, other sparse numbers, or dense ones.
 
     Sparse whole numbers from 0 are words or counts: ``tfidf``. Other sparse features keep their zeros
-    and signs: ``maxabs``. Dense ones are measurements: ``minmax``.
+    and signs: ``maxabs``. Dense ones are measurements: ``standard``.
 
     Examples
     --------
     >>> words = sparse.csr_array(np.array([[0.0, 2.0], [1.0, 0.0]]))
     >>> suggested_scaling(words), suggested_scaling(words * 0.5), suggested_scaling(words.toarray())
-    ('tfidf', 'maxabs', 'minmax')
+    ('tfidf', 'maxabs', 'standard')
     """
     if isinstance(X, np.ndarray):
-        return "minmax"
+        return "standard"
     are_counts = (X.data >= 0).all() and (X.data == np.rint(X.data)).all()
     return "tfidf" if are_counts else "maxabs"
 

@@ -18,6 +18,7 @@ from tailbatch.models.base import ModuleFactory, MultiLabelModel, Step, over_sam
 from tailbatch.models.c2ae import C2AE
 from tailbatch.models.clif import CLIF
 from tailbatch.models.dela import DELA
+from tailbatch.models.ensemble import Ensemble
 from tailbatch.models.mlp import MLP
 from tailbatch.models.mpvae import MPVAE
 from tailbatch.models.paca import PACA
@@ -34,6 +35,7 @@ __all__ = [
     "MODELS",
     "MPVAE",
     "PACA",
+    "Ensemble",
     "ModuleFactory",
     "MultiLabelModel",
     "SparseLinear",
@@ -257,5 +259,5 @@ def _check_names(kind: type[MultiLabelModel], hyperparameters: Mapping[str, obje
             )
 
 
-for _kind in (MLP, C2AE, MPVAE, PACA, CLIF, DELA):
+for _kind in (MLP, Ensemble, C2AE, MPVAE, PACA, CLIF, DELA):
     register_model(_kind)

@@ -1,9 +1,9 @@
 """A linear layer that multiplies sparse rows at sparse cost, forward and backward."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,8 @@ class SparseLinear(nn.Linear):
     torch.Size([2, 4])
     """
 
+    #: In memory the first axis is the input's, for `tailbatch.training.optimizers.AdamMini`.
+    moment_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (0,)}
     _gradient: "_Gradient | None" = None
 
     def __init__(self, in_features: int, out_features: int) -> None:

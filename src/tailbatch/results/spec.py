@@ -75,8 +75,8 @@ class TrainingPlan:
     warm_up_share
         Share of all steps over which a cosine schedule rises.
     optimizer
-        ``"adam"``, whose decay is an L2 penalty on the objective; or ``"adamw"``, whose decay is
-        apart from the gradient.
+        ``"adam"``, whose decay is an L2 penalty on the objective; ``"adamw"``, whose decay is apart from
+        the gradient; or ``"adam_mini"``, which is AdamW with one second moment per output unit.
     ema
         Decay of a moving average of the weights, for instance 0.99: it is what is evaluated and kept.
         None keeps the weights themselves.
@@ -85,6 +85,9 @@ class TrainingPlan:
     evaluate_every
         Score the validation rows at the first end of an epoch that is so many steps after the last
         time, and at the very end; None: after every epoch. For small data, whose epochs are short.
+    min_steps
+        Train for at least so many batches: on small data, whose epochs are short, for more than
+        `epochs` epochs. Ignored where `steps` is given.
 
     Examples
     --------
@@ -113,21 +116,22 @@ class TrainingPlan:
     sample_loss_epochs: tuple[int, ...] = ()
     schedule: Literal["constant", "cosine"] = "constant"
     warm_up_share: float = 0.1
-    optimizer: Literal["adam", "adamw"] = "adam"
+    optimizer: Literal["adam", "adamw", "adam_mini"] = "adam"
     ema: float | None = None
     steps: int | None = None
     evaluate_every: int | None = None
+    min_steps: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         _at_least(1, early_stopping=self.early_stopping)
         _at_least(0, warm_up_epochs=self.warm_up_epochs, weight_decay=self.weight_decay)
         _at_least(0, training_loss_every=self.training_loss_every)
-        _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every)
+        _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every, min_steps=self.min_steps)
         _above_zero(lr=self.lr, gradient_clip=self.gradient_clip)
         _one_of("selection_loss", self.selection_loss, "bce", "model")
         _one_of("schedule", self.schedule, "constant", "cosine")
-        _one_of("optimizer", self.optimizer, "adam", "adamw")
+        _one_of("optimizer", self.optimizer, "adam", "adamw", "adam_mini")
         if not 0 <= self.warm_up_share < 1:
             raise ResultError(f"warm_up_share must be in [0, 1), got {self.warm_up_share}")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -139,7 +143,7 @@ class TrainingPlan:
                 f'schedule="cosine" already sets every rate, so scheduler={self.scheduler!r} cannot: '
                 "leave one of them out"
             )
-        last = math.inf if self.steps else self.epochs
+        last = math.inf if self.steps or self.min_steps else self.epochs
         late = [epoch for epoch in self.sample_loss_epochs if not 1 <= epoch <= last]
         if late:
             raise ResultError(
@@ -148,12 +152,21 @@ class TrainingPlan:
 
     def n_epochs(self, n_samples: int) -> int:
         """Return how many epochs a training on so many samples takes, the last perhaps cut short."""
+        per_epoch = math.ceil(n_samples / self.batch_size)
         if self.steps is None:
-            return self.epochs
-        return math.ceil(self.steps / math.ceil(n_samples / self.batch_size))
+            return max(self.epochs, math.ceil((self.min_steps or 0) / per_epoch))
+        return math.ceil(self.steps / per_epoch)
 
 
-_LATER_FIELDS = ("schedule", "warm_up_share", "optimizer", "ema", "steps", "evaluate_every")
+_LATER_FIELDS = (
+    "schedule",
+    "warm_up_share",
+    "optimizer",
+    "ema",
+    "steps",
+    "evaluate_every",
+    "min_steps",
+)
 """Fields of the plan that came after records were first kept: where they have their default they are
 not written, so the records of before keep their names."""
 

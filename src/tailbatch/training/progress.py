@@ -27,11 +27,10 @@ from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_chec
 from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.evaluation import Evaluation, selection_losses
 from tailbatch.training.learning_rate import LearningRate
+from tailbatch.training.optimizers import make_optimizer
 from tailbatch.training.processes import this_rank
 from tailbatch.training.records import Epoch, Training
 from tailbatch.training.rows import LabeledRows, prefers_sparse
-
-_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 class Clock:
@@ -76,8 +75,7 @@ class Progress:
         self.train = LabeledRows(parts.train, device, sparse_batches=sparse)
         self.evaluation = Evaluation(model, parts, self.train, plan, metrics, sparse=sparse)
         self.n_epochs = plan.n_epochs(parts.train.n_samples)
-        groups = model.param_groups(plan.lr, plan.weight_decay)
-        self.optimizer = _OPTIMIZERS[plan.optimizer](groups, fused=True)
+        self.optimizer = make_optimizer(plan, model)
         self.rate = LearningRate(self.optimizer, plan, steps_per_epoch=len(selector))
         self.average = None if plan.ema is None else WeightAverage(model, plan.ema)
         self.clock = Clock()
@@ -321,10 +319,17 @@ def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
     """Raise where the moments are not as large as the weights, which torch itself never looks at."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if name != "step" and value.shape != parameter.shape:
+            if name != "step" and not _fits(value.shape, parameter.shape):
                 raise ValueError(
                     f"its {name} has shape {tuple(value.shape)}, the weight {tuple(parameter.shape)}"
                 )
+
+
+def _fits(moment: torch.Size, weight: torch.Size) -> bool:
+    """Whether a moment has a number for each weight, or one for all along an axis."""
+    return len(moment) == len(weight) and all(
+        m in (1, w) for m, w in zip(moment, weight, strict=True)
+    )
 
 
 def _carriers_of_minority_labels(selector: Selector) -> np.ndarray | None:
