@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.data.frames import frame_features
 from tailbatch.errors import DataError, StudyError
 from tailbatch.metrics import METRICS
-from tailbatch.results import ResultStore, TrainingPlan, default_lr
+from tailbatch.results import DEFAULT_MODEL, ResultStore, TrainingPlan, recipe_of
 from tailbatch.study import (
     PlannedStore,
     Study,
@@ -46,7 +46,7 @@ def compare(
     X: Any,
     Y: Any = None,
     *,
-    models: Sequence[Entry] = ("mlp",),
+    models: Sequence[Entry] = (DEFAULT_MODEL,),
     strategies: Sequence[Entry] = ("random", "minority"),
     losses: Sequence[Entry] | None = None,
     selection_pressures: Sequence[str | float] | None = None,
@@ -77,9 +77,9 @@ def compare(
     folds, seeds
         Folds of the cross-validation, and the seeds of each.
     epochs, batch_size, lr
-        Of the training; None is the plan's, and 1e-3 for the rate.
+        Of the training; None is the plan's.
     plan
-        Further settings of the training.
+        All settings of the training; None is what suits the models (`tailbatch.results.recipe_of`).
     name
         What arrays are called in tables and reports.
     store
@@ -107,6 +107,7 @@ def compare(
     """
     place, kept = _place(store)
     datasets = list(_datasets(X, Y, name))
+    recipe = recipe_of(*(_model_name(entry) for entry in models))
     study = Study(
         name="compare",
         title=f"Compared on {', '.join(_called(each) for each in datasets)}",
@@ -117,7 +118,10 @@ def compare(
         selection_pressures=selection_pressures,
         n_folds=folds,
         seeds=seeds,
-        plan=_plan(plan, epochs=epochs, batch_size=batch_size, lr=lr),
+        plan=replace(recipe, plan=plan or recipe.plan).plan_with(
+            epochs=epochs, batch_size=batch_size, lr=lr
+        ),
+        scale=recipe.scale,
     )
     executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
     outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
@@ -270,11 +274,8 @@ def _places(values: "pd.Series[Any]", asked: Sequence[str]) -> list[int]:
     return [first[value] for value in values]
 
 
-def _plan(plan: TrainingPlan | None, **changes: Any) -> TrainingPlan:
-    given = {name: value for name, value in changes.items() if value is not None}
-    if plan is not None:
-        return replace(plan, **given)
-    return TrainingPlan(**{"lr": default_lr(()), **given})
+def _model_name(entry: Entry) -> object:
+    return entry.get("name") if isinstance(entry, Mapping) else entry
 
 
 def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]:

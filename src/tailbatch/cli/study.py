@@ -93,14 +93,13 @@ def compare(
     preparation: Annotated[str, typer.Option(help="full, paper or as-published.")] = "full",
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each fold, from 0.")] = 1,
-    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Passes over the rows; otherwise what suits the models."),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
     lr: Annotated[
-        float | None,
-        typer.Option(
-            help="Learning rate of Adam; otherwise 1e-3.",
-            show_default=False,
-        ),
+        float | None, typer.Option(help="Learning rate; otherwise what suits the models.")
     ] = None,
     store: StoreOption = Path("tailbatch-store"),
     workers: WorkersOption = None,
@@ -119,12 +118,13 @@ def compare(
 
       tailbatch compare debtags --models mlp,logistic,balanced_logistic,forest
     """
-    from tailbatch.results import TrainingPlan, default_lr
+    from tailbatch.results import recipe_of
     from tailbatch.study import Study
 
     _use_data(data_home)
     where = _label_columns(labels)
     learners = [named_table(text) for text in _names(models)]
+    recipe = recipe_of(*(each["name"] for each in learners))
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
@@ -136,11 +136,8 @@ def compare(
         selection_pressures=None if pressures is None else _names(pressures),
         n_folds=folds,
         seeds=range(seeds),
-        plan=TrainingPlan(
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=default_lr(each["name"] for each in learners) if lr is None else lr,
-        ),
+        plan=recipe.plan_with(epochs=epochs, batch_size=batch_size, lr=lr),
+        scale=recipe.scale,
     )
     _run(study, store, workers, ray, own_name=True)
 

@@ -48,23 +48,23 @@ class PreparedDataset:
         The name of the preparation.
     n_features
         How many features each fold keeps, those with the largest sums over its training rows.
-    scale
-        How each fold is scaled by its training rows, as in `tailbatch.data.split`.
+    is_scaled
+        Whether the whole file is scaled already, as the paper's script did it.
     """
 
     dataset: MultiLabelDataset
     preparation: str
     n_features: int
-    scale: bool | str = True
+    is_scaled: bool = False
 
-    def split(self, fold: Fold) -> Parts:
+    def split(self, fold: Fold, *, scale: str = "minmax") -> Parts:
         """Return the parts of a fold, with features selected and scaled by its training rows."""
         dataset = self.dataset
         if self.n_features < dataset.n_features:
             dataset = dataset.with_features(
                 largest_columns(dataset.take(fold.train).X, self.n_features)
             )
-        return split(dataset, fold, scale=self.scale)
+        return split(dataset, fold, scale=False if self.is_scaled else scale)
 
 
 def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDataset:
@@ -99,7 +99,7 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
         return PreparedDataset(_without_rare_labels(dataset), preparation, kept)
     if entry and entry.as_published:
         return PreparedDataset(
-            _as_published(dataset, entry.as_published, kept), preparation, kept, scale=False
+            _as_published(dataset, entry.as_published, kept), preparation, kept, is_scaled=True
         )
     mangled = [entry.name for entry in catalog.catalog().values() if entry.as_published]
     raise DataError(

@@ -37,7 +37,7 @@ from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LossLike
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory
-from tailbatch.results import RECIPE
+from tailbatch.results import DEFAULT_MODEL, recipe_of
 from tailbatch.selection import DEFAULT_STRATEGY, StrategyLike
 from tailbatch.training import Callback, Rows, prefers_sparse, score_rows
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
@@ -51,9 +51,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     Parameters
     ----------
     model
-        ``"mlp"``, ``"c2ae"``, ``"mpvae"``, ``"paca"``, ``"clif"``, ``"dela"`` or another registered
-        name, a `tailbatch.models.MultiLabelModel` class, or a function of (n_features, n_labels) that
-        returns a ``torch.nn.Module`` from features to logits.
+        ``"ensemble"``, which was best on validation rows (docs/training.md), ``"mlp"``, ``"c2ae"``,
+        ``"mpvae"``, ``"paca"``, ``"clif"``, ``"dela"`` or another registered name, a
+        `tailbatch.models.MultiLabelModel` class, or a function of (n_features, n_labels) that returns a
+        ``torch.nn.Module`` from features to logits.
     strategy
         ``"random"``, ``"uniform"``, ``"balanced"``, ``"hard"``, ``"adaptive"``, ``"chain"``,
         ``"importance"`` or ``"minority"``, which with the MLP and plain BCE ranked first on the
@@ -75,10 +76,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         for a (n,) Y a table from class to weight. Positives weigh as much in the loss (``bce`` only), and
         `predict` counts the costs: a label is predicted from a lower probability on. Probabilities stay
         probabilities.
-    epochs, batch_size, weight_decay, warm_up_epochs
-        See `tailbatch.results.TrainingPlan`.
-    lr
-        The learning rate. None is the default's (`tailbatch.results.RECIPE`).
+    epochs, batch_size, lr, weight_decay, warm_up_epochs
+        See `tailbatch.results.TrainingPlan`. None is what suits the model
+        (`tailbatch.results.recipe_of`): for ``"ensemble"`` five epochs or 1,000 steps, whichever is
+        more; for the others the paper's plan at a rate of 1e-3.
     validation_fraction
         Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
     thresholds
@@ -94,7 +95,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         How features are scaled, by the training rows: ``"minmax"`` (or True) maps each to [0, 1],
         ``"maxabs"`` divides by the largest absolute value, ``"standard"`` by the deviation from the
         mean, ``"tfidf"`` weights counts and words by their rarity, with rows of length 1, ``"auto"``
-        chooses by what the features are (`tailbatch.data.suggested_scaling`); False leaves them.
+        chooses by what the features are (`tailbatch.data.suggested_scaling`); False leaves them. None
+        is ``"auto"`` for ``"ensemble"``, else ``"minmax"``.
     label_names
         Names of the columns of Y; the columns of a data frame bring their own.
     device
@@ -162,20 +164,20 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     def __init__(
         self,
-        model: str | ModuleFactory = "mlp",
+        model: str | ModuleFactory = DEFAULT_MODEL,
         strategy: StrategyLike = DEFAULT_STRATEGY,
         selection_pressure: float | str | None = None,
-        loss: LossLike | None = RECIPE.loss,
+        loss: LossLike | None = None,
         class_weight: Any = None,
-        epochs: int | None = RECIPE.epochs,
-        batch_size: int = RECIPE.plan.batch_size,
+        epochs: int | None = None,
+        batch_size: int = 128,
         lr: float | None = None,
-        weight_decay: float = RECIPE.plan.weight_decay,
-        warm_up_epochs: int = RECIPE.plan.warm_up_epochs,
-        validation_fraction: float = RECIPE.validation_fraction,
-        thresholds: float | str = RECIPE.thresholds,
+        weight_decay: float | None = None,
+        warm_up_epochs: int | None = None,
+        validation_fraction: float = 0.1,
+        thresholds: float | str = 0.5,
         missing_labels: str = "error",
-        scale: bool | str = RECIPE.scale,
+        scale: bool | str | None = None,
         label_names: Sequence[str] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -439,7 +441,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         fold = stratified_split(data.Y, validation=fraction, test=0, seed=seed)
         train = data.take(fold.train)
         validation = data.take(fold.validation) if held_out is None else held_out
-        self.scaling_ = fit_scaling(self.scale, train.X) if scaling is None else scaling
+        if scaling is None:
+            scale = recipe_of(self.model).scale if self.scale is None else self.scale
+            scaling = fit_scaling(scale, train.X)
+        self.scaling_ = scaling
         train, validation = (replace(part, X=self._scaled(part.X)) for part in (train, validation))
         return Parts(train, validation, test=data.take(fold.test)), fold.train
 

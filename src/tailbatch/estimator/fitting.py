@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from tailbatch.losses import Loss, LossLike
 from tailbatch.losses.make import loss_table
 from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, make_model
-from tailbatch.results import RECIPE, TrainingPlan
+from tailbatch.results import TrainingPlan, recipe_of
 from tailbatch.selection import make_selector
 from tailbatch.training import Trainer, Training, check_scheduler
 
@@ -51,19 +50,12 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
     """Return the training plan that an estimator's settings ask for."""
     nested = classifier._nested("plan__")
     check_plan_fields(nested)
-    given: dict[str, Any] = {
-        "batch_size": classifier.batch_size,
-        "weight_decay": classifier.weight_decay,
-        "warm_up_epochs": classifier.warm_up_epochs,
-        # A pass over all training rows for numbers that are read only where asked for.
-        "training_loss_every": 0,
-    }
-    if classifier.lr is not None:
-        given["lr"] = classifier.lr
-    if classifier.epochs is not None:
-        given |= {"epochs": classifier.epochs, "steps": None}
+    names = ("epochs", "batch_size", "lr", "weight_decay", "warm_up_epochs")
+    given = {name: getattr(classifier, name) for name in names}
+    # A pass over all training rows for numbers that are read only where asked for.
+    given["training_loss_every"] = 0
     try:
-        plan = replace(RECIPE.plan, **{**given, **nested})
+        plan = recipe_of(classifier.model).plan_with(**{**given, **nested})
     except TypeError as error:
         raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
     check_scheduler(plan)
@@ -110,7 +102,7 @@ def _train(
         train,
         seed=seed,
         loss=_loss(classifier, rows.positive_weights),
-        **{**RECIPE.settings_of(classifier.model), **classifier._nested("model__")},
+        **classifier._nested("model__"),
     )
     if start is not None:
         _start_from(start, model)

@@ -1,6 +1,6 @@
 """What a run is, what it left, and where it is kept: one immutable JSON file a run."""
 
-from tailbatch.results.recipe import RECIPE, Recipe, default_lr
+from tailbatch.results.recipe import DEFAULT_MODEL, Recipe, recipe_of
 from tailbatch.results.record import (
     DatasetFacts,
     RunFailure,
@@ -20,8 +20,8 @@ from tailbatch.results.spec import (
 from tailbatch.results.store import ResultStore
 
 __all__ = [
+    "DEFAULT_MODEL",
     "NO_BATCHES",
-    "RECIPE",
     "DatasetFacts",
     "Pressure",
     "Recipe",
@@ -32,8 +32,8 @@ __all__ = [
     "RunSpec",
     "StudyPlan",
     "TrainingPlan",
-    "default_lr",
     "parse_pressure",
     "pressure_text",
+    "recipe_of",
     "validation_column",
 ]

@@ -1,65 +1,79 @@
 """The settings that the estimator, ``tailbatch fit`` and ``compare`` train with where none are named."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailbatch.results.spec import TrainingPlan
 
+DEFAULT_MODEL = "ensemble"
+"""The model that is trained where none is named."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One set of defaults; change `RECIPE` and every door follows.
+    """One set of defaults, for every door.
 
     Parameters
     ----------
     plan
         How to train. `TrainingPlan`'s own defaults are the paper's.
-    loss
-        A name, or a table with a name and options; None is the model's own.
-    hyperparameters
-        What differs from a model's own defaults, by the model's name.
     scale
         How features are scaled, as for `tailbatch.data.fit_scaling`.
-    thresholds
-        A probability, or ``"tuned"``.
-    validation_fraction
-        Share of the rows that chooses the epoch.
 
     Examples
     --------
-    >>> RECIPE.plan.lr
-    0.001
+    >>> recipe_of("ensemble").plan.optimizer, recipe_of("dela").plan.optimizer
+    ('adam_mini', 'adam')
     """
 
     plan: TrainingPlan
-    loss: str | Mapping[str, Any] | None = None
-    hyperparameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    scale: bool | str = True
-    thresholds: float | str = 0.5
-    validation_fraction: float = 0.1
+    scale: str
 
-    @property
-    def epochs(self) -> int | None:
-        """The number of epochs; None where the plan counts steps."""
-        return None if self.plan.steps else self.plan.epochs
+    def plan_with(self, **changes: Any) -> TrainingPlan:
+        """Return the plan with other settings; None leaves one as it is.
 
-    def settings_of(self, model: object) -> Mapping[str, Any]:
-        """Return the hyperparameters of a model; none for one that is not named here."""
-        return self.hyperparameters.get(model, {}) if isinstance(model, str) else {}
+        Who asks for a number of epochs or steps gets so many, on small data, too.
 
-
-RECIPE = Recipe(plan=TrainingPlan(lr=1e-3))
-"""The default. At the paper's rate of 1e-4 most models are still learning after 100 epochs, and whatever
-shows them the rare labels sooner looks good (see docs/reproduction.md)."""
+        Examples
+        --------
+        >>> recipe_of("ensemble").plan_with(epochs=2, lr=None).n_epochs(n_samples=128)
+        2
+        """
+        given = {name: value for name, value in changes.items() if value is not None}
+        if given.keys() & {"epochs", "steps"}:
+            given.setdefault("min_steps", None)
+        return replace(self.plan, **given)
 
 
-def default_lr(models: Iterable[object]) -> float:
-    """Return the learning rate at which `models` train where none is named; the same for all.
+SOUND = Recipe(
+    plan=TrainingPlan(
+        epochs=5,
+        min_steps=1000,
+        lr=1e-2,
+        optimizer="adam_mini",
+        weight_decay=0.03,
+        schedule="cosine",
+        warm_up_epochs=0,
+        best_by="macro_average_precision",
+        evaluate_every=50,
+    ),
+    scale="auto",
+)
+"""What was best on validation rows of the development datasets with random batches (docs/training.md)."""
+
+PAPER = Recipe(plan=TrainingPlan(lr=1e-3), scale="minmax")
+"""The paper's plan for its own models and for modules of your own, at a rate at which they converge: at
+the paper's 1e-4 most are still learning after 100 epochs."""
+
+
+def recipe_of(*models: object) -> Recipe:
+    """Return the settings for models that are trained alike: by name, as classes or as functions.
+
+    Those of the default model wherever it takes part, and where no model is a network.
 
     Examples
     --------
-    >>> default_lr(["mlp", "dela"]), default_lr(["mlp", "mpvae"])
-    (0.001, 0.001)
+    >>> recipe_of("mlp", "dela").plan.lr, recipe_of("mlp", "ensemble").plan.lr
+    (0.001, 0.01)
     """
-    return RECIPE.plan.lr
+    return PAPER if models and DEFAULT_MODEL not in models else SOUND

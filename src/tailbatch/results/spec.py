@@ -198,6 +198,8 @@ class RunSpec:
         Names the initial weights, the batches and the noise.
     plan
         How the model is trained.
+    scale
+        How features are scaled by the training rows, as for `tailbatch.data.fit_scaling`.
 
     Examples
     --------
@@ -222,6 +224,7 @@ class RunSpec:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     plan: TrainingPlan = field(default_factory=TrainingPlan)
+    scale: str = "minmax"
 
     def __post_init__(self) -> None:
         _at_least(2, n_folds=self.n_folds)
@@ -266,6 +269,8 @@ class RunSpec:
             if (value := getattr(self.plan, item.name)) != item.default
             or item.name not in _LATER_FIELDS
         }
+        if self.scale == "minmax":  # as runs were before there was a choice, which keep their names
+            del values["scale"]
         return values | {"plan": plan}
 
     @classmethod

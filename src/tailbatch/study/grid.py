@@ -15,6 +15,7 @@ import numpy as np
 
 from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data.preparation import PREPARATIONS
+from tailbatch.data.scaling import SCALINGS
 from tailbatch.errors import ResultError, StudyError, TailbatchError
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, check_hyperparameters
@@ -80,6 +81,8 @@ class Study:
         Each varies initial weights, batches and noise, but not the folds.
     plan
         How every run is trained.
+    scale
+        How features are scaled by the training rows: a name of `tailbatch.data.scaling`, or ``"auto"``.
     title, shows
         A line for people, and the tables and figures of the paper that the runs are for.
 
@@ -106,6 +109,7 @@ class Study:
     folds: Sequence[int] | None = None
     seeds: Sequence[int] = (0,)
     plan: TrainingPlan = field(default_factory=TrainingPlan)
+    scale: str = "minmax"
     title: str = ""
     shows: Sequence[str] = ()
 
@@ -116,6 +120,7 @@ class Study:
                 object.__setattr__(self, key, named(field_, getattr(self, key)))
         check_distinct(self.sources)
         check_known("metric", self.plan.best_by, METRICS, error=StudyError)
+        check_known("scaling", self.scale, [*SCALINGS, "auto"], error=StudyError)
         for preparation in self.preparations:
             check_known("preparation", preparation, PREPARATIONS, error=StudyError)
         _check_names("model", self.models, MODELS, CLASSICAL)
@@ -180,6 +185,7 @@ class Study:
                 selection_pressure=choice.selection_pressure,
                 strategy_options=choice.options,
                 seed=choice.seed,
+                scale=self.scale,
             )
             for (source, preparation), learner, fold, size, each in itertools.product(*axes)
             for batch_size, choice in self._concerning(learner, size, each)
@@ -245,7 +251,9 @@ class Study:
             if key not in values:
                 raise StudyError(f"a study needs the key {key}")
         for key, value in values.items():
-            if key not in ("name", "title", "n_folds", "plan") and not isinstance(value, list):
+            if key not in ("name", "title", "n_folds", "plan", "scale") and not isinstance(
+                value, list
+            ):
                 raise StudyError(f"the key {key} of a study is a list, got {value!r}")
         try:
             known_fields(cls, values)

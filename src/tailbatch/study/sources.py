@@ -183,7 +183,7 @@ def parts_of(spec: RunSpec, source: Source) -> Parts:
             f"{spec.dataset} is not the dataset the study was planned with (its content is "
             f"{dataset.digest[:8]}, not {spec.dataset_digest[:8]}): start the study again"
         )
-    return _parts(source, spec.preparation, spec.n_folds, spec.fold)
+    return _parts(source, spec.preparation, spec.n_folds, spec.fold, spec.scale)
 
 
 @lru_cache(maxsize=2)
@@ -195,6 +195,6 @@ def _prepared(
 
 
 @lru_cache(maxsize=2)
-def _parts(source: Source, preparation: str, n_folds: int, fold: int) -> Parts:
+def _parts(source: Source, preparation: str, n_folds: int, fold: int, scale: str) -> Parts:
     prepared, folds = _prepared(source, preparation, n_folds)
-    return prepared.split(folds[fold])
+    return prepared.split(folds[fold], scale=scale)
