@@ -8,7 +8,7 @@ import pytest
 from tailbatch import TailbatchClassifier, make_selector
 from tailbatch.cli.models import fit
 from tailbatch.cli.study import compare
-from tailbatch.results import RunSpec, TrainingPlan
+from tailbatch.results import DEFAULT_MODEL, RunSpec, TrainingPlan
 from tailbatch.selection import DEFAULT_STRATEGY
 from tailbatch.study import Study
 
@@ -40,16 +40,12 @@ def defaults(door):
 @pytest.mark.parametrize(
     ("setting", "value", "doors"),
     [
-        ("epochs", 100, ["classifier", "fit", "compare", "plan"]),
+        ("epochs", None, ["classifier", "fit", "compare"]),
         ("batch_size", 128, ["make_selector", "classifier", "fit", "compare", "plan"]),
-        (
-            "warm_up_epochs",
-            3,
-            ["classifier", "fit", "plan"],
-        ),  # a selector uses its strategy's default
-        ("weight_decay", 1e-4, ["classifier", "plan"]),
+        ("warm_up_epochs", None, ["make_selector", "classifier", "fit"]),
+        ("weight_decay", None, ["classifier"]),
         ("lr", None, ["classifier", "fit", "compare"]),
-        ("model", "mlp", ["classifier", "fit", "spec"]),
+        ("model", DEFAULT_MODEL, ["classifier", "fit"]),
         ("strategy", DEFAULT_STRATEGY, ["classifier", "fit"]),
         ("selection_pressure", None, ["make_selector", "classifier"]),
         ("validation_fraction", 0.1, ["classifier", "fit"]),

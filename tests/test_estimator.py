@@ -27,7 +27,14 @@ from tailbatch.estimator.saving import state_of
 from tailbatch.models import MODELS
 from tailbatch.training.checkpoints import save_checkpoint
 
-FAST = {"epochs": 2, "warm_up_epochs": 1, "batch_size": 16, "lr": 0.01, "random_state": 0}
+FAST = {
+    "model": "mlp",
+    "epochs": 2,
+    "warm_up_epochs": 1,
+    "batch_size": 16,
+    "lr": 0.01,
+    "random_state": 0,
+}
 
 
 def rows(n=80, d=6, q=3, seed=0):
@@ -229,7 +236,10 @@ def test_labels_that_are_not_binary_are_refused():
 def test_nested_settings_reach_the_model_the_strategy_and_the_plan():
     X, Y = rows()
     classifier = TailbatchClassifier(
-        model="dela", model__latent=5, strategy__power=0.9, plan__early_stopping=1, **FAST
+        **FAST | {"model": "dela", "strategy": "minority"},
+        model__latent=5,
+        strategy__power=0.9,
+        plan__early_stopping=1,
     )
     assert clone(classifier).get_params()["model__latent"] == 5
     classifier.set_params(model__latent=7, epochs=20, lr=0.5).fit(X, Y)
@@ -349,7 +359,7 @@ def test_without_scaling_features_are_taken_as_they_are():
 @pytest.mark.parametrize("scale", ["minmax", "maxabs", "standard", "tfidf", "auto"])
 def test_a_scaling_is_chosen_by_name_saved_and_restored(scale, tmp_path):
     X, Y = rows()
-    X = sparse.csr_array(np.rint(3 * X))
+    X = sparse.csr_array(np.rint(0.7 * X))
     classifier = TailbatchClassifier(**FAST, scale=scale).fit(X, Y)
     assert classifier.scaling_.name == ("tfidf" if scale == "auto" else scale)
     classifier.save(tmp_path)
@@ -399,7 +409,9 @@ def test_a_saved_classifier_comes_back(tmp_path, model):
     X, Y = rows()
     frame = pd.DataFrame(X, columns=list("abcdef"))
     labels = pd.DataFrame(Y, columns=["=x", "naïve", "z"])
-    classifier = TailbatchClassifier(model=model, thresholds="tuned", **FAST).fit(frame, labels)
+    classifier = TailbatchClassifier(**FAST | {"model": model, "thresholds": "tuned"}).fit(
+        frame, labels
+    )
     classifier.save(tmp_path)
     again = TailbatchClassifier.load(tmp_path)
     assert np.array_equal(again.predict_proba(frame), classifier.predict_proba(frame))
@@ -423,7 +435,7 @@ def test_a_binary_classifier_comes_back(tmp_path):
 
 def test_a_factory_of_your_own(tmp_path):
     X, Y = rows()
-    classifier = TailbatchClassifier(model=Net, model__width=5, **FAST).fit(X, Y)
+    classifier = TailbatchClassifier(**FAST | {"model": Net, "model__width": 5}).fit(X, Y)
     assert clone(classifier).model is Net
     classifier.save(tmp_path)
     with pytest.raises(ModelError, match=r"pass the function that builds it, load\(folder, model="):
@@ -531,10 +543,20 @@ def test_giant_claims_and_deep_json_are_refused(tmp_path):
             TailbatchClassifier.load(tmp_path)
 
 
+def test_the_default_trains_for_enough_steps_and_a_number_of_epochs_is_obeyed():
+    X, Y = rows()
+    default = TailbatchClassifier(random_state=0, plan__min_steps=30, plan__epochs=2).fit(X, Y)
+    assert default.model_.name == "ensemble"
+    assert default.history_[-1].steps == 30
+    assert default.scaling_.name == "standard"
+    asked = TailbatchClassifier(random_state=0, epochs=2).fit(X, Y)
+    assert len(asked.history_) == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "rate"),
     [
-        ({}, 1e-3),
+        ({}, 1e-2),
         ({"model": "dela"}, 1e-3),
         ({"model": "mpvae"}, 1e-3),
         ({"model": "dela", "lr": 0.5}, 0.5),
@@ -562,7 +584,7 @@ def test_without_a_learning_rate_the_model_decides(settings, rate):
 )
 def test_a_loss_is_trained_on_and_comes_back(tmp_path, settings, options):
     X, Y = rows()
-    classifier = clone(TailbatchClassifier(**FAST, **settings)).fit(X, Y)
+    classifier = clone(TailbatchClassifier(**FAST | settings)).fit(X, Y)
     loss = classifier.model_.loss
     assert loss.name == "weighted_bce"
     assert options.items() <= loss.options.items()
@@ -596,14 +618,14 @@ def test_a_ready_loss_is_left_as_it_was():
 )
 def test_a_loss_that_cannot_be_is_named(settings, message):
     with pytest.raises(ModelError, match=message):
-        TailbatchClassifier(**FAST, **settings).fit(*rows())
+        TailbatchClassifier(**FAST | settings).fit(*rows())
 
 
 @pytest.mark.parametrize("objective", ["bce", "weighted_bce"])
 def test_a_classifier_that_version_1_saved_is_read(tmp_path, objective):
     X, Y = rows()
     old = {"model__reduction": "mean", "model__prior_bias": False, "loss": objective}
-    classifier = TailbatchClassifier(**FAST, **old).fit(X, Y)
+    classifier = TailbatchClassifier(**FAST | old).fit(X, Y)
     state = state_of(classifier)
     del state["loss"], state["settings"]["loss"]
     for name in ("reduction", "prior_bias"):

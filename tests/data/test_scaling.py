@@ -114,11 +114,13 @@ def test_tfidf_refuses_negative_values(storage):
 
 
 def test_what_a_scale_asks_for():
-    X = sparse.csr_array(counts())
+    X = sparse.csr_array(np.pad(counts(), [(0, 0), (0, 20)]))  # mostly zeros
     assert fit_scaling(True, X).name == "minmax"
     assert fit_scaling(False, X) is None
     assert fit_scaling("auto", X).name == suggested_scaling(X) == "tfidf"
     assert suggested_scaling(X * -1) == "maxabs"
+    assert suggested_scaling(X.toarray()) == "tfidf"  # whatever the storage
+    assert suggested_scaling(X.toarray() + 0.5) == "standard"
     assert [fit_scaling(name, X).name for name in SCALINGS] == list(SCALINGS)
     with pytest.raises(DataError, match="unknown scaling 'tdidf'; did you mean 'tfidf'"):
         fit_scaling("tdidf", X)

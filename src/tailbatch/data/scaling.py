@@ -26,6 +26,8 @@ from tailbatch.registry import check_known
 
 FloatArray = npt.NDArray[np.float64]
 
+_MOSTLY_ZEROS = 0.5  # the share of values that are not, up to which features are scaled as sparse
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling(ABC):
@@ -252,18 +254,19 @@ def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
 def suggested_scaling(X: Features) -> str:
     """Return a scaling by what the features are: words or counts, other sparse numbers, or dense ones.
 
-    Sparse whole numbers from 0 are words or counts: ``tfidf``. Other sparse features keep their zeros
-    and signs: ``maxabs``. Dense ones are measurements: ``standard``.
+    Mostly zeros and else whole numbers above 0 are words or counts: ``tfidf``. Other features that are
+    mostly zeros keep their zeros and signs: ``maxabs``. The rest are measurements: ``standard``.
 
     Examples
     --------
-    >>> words = sparse.csr_array(np.array([[0.0, 2.0], [1.0, 0.0]]))
-    >>> suggested_scaling(words), suggested_scaling(words * 0.5), suggested_scaling(words.toarray())
+    >>> words = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
+    >>> suggested_scaling(words), suggested_scaling(words * 0.5), suggested_scaling(words + 1)
     ('tfidf', 'maxabs', 'standard')
     """
-    if isinstance(X, np.ndarray):
+    values = X[X != 0] if isinstance(X, np.ndarray) else X.data
+    if values.size > _MOSTLY_ZEROS * X.shape[0] * X.shape[1]:
         return "standard"
-    are_counts = (X.data >= 0).all() and (X.data == np.rint(X.data)).all()
+    are_counts = (values >= 0).all() and (values == np.rint(values)).all()
     return "tfidf" if are_counts else "maxabs"
 
 
