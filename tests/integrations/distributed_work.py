@@ -206,8 +206,12 @@ def hung(rank):
     try:
         hang(rank)
     except TailbatchError as error:
-        distributed_c10d._get_default_store().set("given up", "1")
+        store = distributed_c10d._get_default_store()
+        store.set("given up", "1")
+        # This rank keeps the store: it stays until the other has read it.
+        store.wait(["read"], timedelta(seconds=600))
         return str(error)
+    distributed_c10d._get_default_store().set("read", "1")
     return "waited"
 
 

@@ -82,9 +82,9 @@ for _kind in (
 ):
     register_strategy(_kind)
 
-DEFAULT_STRATEGY = MinoritySelector.strategy
-"""What the estimator uses where none is named: with a plain loss it ranked first on the validation
-rows of imbalanced datasets, see docs/reproduction.md."""
+DEFAULT_STRATEGY = RandomSelector.strategy
+"""What the estimator uses where none is named. With sound training and enough steps, no strategy was
+shown to be better than shuffled epochs; where epochs are few, try ``importance``."""
 
 
 def make_selector(
