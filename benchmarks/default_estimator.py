@@ -1,8 +1,8 @@
-"""The default estimator beside what a user would pick instead: ``python -m reproduction.default``.
+"""The default estimator beside what a user would pick instead: ``python -m benchmarks.default_estimator``.
 
 ``run STORE`` fits every learner on three folds of each dataset, cheapest first, and keeps the scores of
 the held-out rows, so that it resumes after an interruption. ``table STORE`` pools them and writes
-``default.json``; without a store the table is printed from that file.
+``default_estimator.json``; without a store the table is printed from that file.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tailbatch.files import replacing
 from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import average_precision_by_label
 
-RECORDS = Path(__file__).parent / "default.json"
+RECORDS = Path(__file__).parent / "default_estimator.json"
 DEFAULT = "TailbatchClassifier()"
 #: Cheapest first. The settings were chosen on rows inside the training folds of these.
 DEVELOPMENT = (
@@ -156,7 +156,9 @@ def table(records: pd.DataFrame) -> str:
 
 def main() -> None:
     """Run the comparison, or show it."""
-    parser = argparse.ArgumentParser(prog="python -m reproduction.default", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.default_estimator", description=__doc__
+    )
     parser.add_argument("command", choices=["run", "table"], nargs="?", default="table")
     parser.add_argument("store", type=Path, nargs="?")
     parser.add_argument("--datasets", nargs="+", default=[*KEPT_BACK, *DEVELOPMENT])
