@@ -1,4 +1,4 @@
-"""The default estimator beside what a user would pick instead: ``python -m benchmarks.default_estimator``.
+"""The default estimator beside what a user would pick: ``python -m benchmarks.default_estimator``.
 
 ``run STORE`` fits every learner on three folds of each dataset, cheapest first, and keeps the scores of
 the held-out rows, so that it resumes after an interruption. ``table STORE`` pools them and writes
