@@ -11,7 +11,7 @@ import numpy as np
 from fuzzing.differential import compare_with_liac
 from fuzzing.rule import Finding, accepted, written
 from tailbatch.data import MultiLabelDataset, libsvm, load_dataset, npz, read_arff, text
-from tailbatch.data.readers import Missing
+from tailbatch.data.columns import Missing
 
 _LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
     (libsvm, "MAX_COLUMNS", 10_000),

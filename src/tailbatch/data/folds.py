@@ -191,6 +191,8 @@ class Parts:
 def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -> Parts:
     """Return the datasets of a fold, scaled by its training rows.
 
+    Words, categories and filled-in values of a table are learned from the training rows, too.
+
     Parameters
     ----------
     dataset
@@ -209,7 +211,26 @@ def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -
     ([0.0, 1.0], 0.5, 1.0)
     """
     parts = [dataset.take(index) for index in (fold.train, fold.validation, fold.test)]
+    parts = _with_columns_of_the_first(parts)
     scaling = fit_scaling(scale, parts[0].X)
     if scaling is not None:
         parts = [replace(part, X=scaling.transform(part.X)) for part in parts]
     return Parts(*parts)
+
+
+def _with_columns_of_the_first(parts: list[MultiLabelDataset]) -> list[MultiLabelDataset]:
+    """Return the parts with their columns encoded as the first one's rows say."""
+    columns, frames = parts[0].columns, [part.frame for part in parts]
+    if columns is None or any(frame is None for frame in frames):
+        return parts
+    fitted = columns.refit(frames[0])
+    return [
+        replace(
+            part,
+            X=fitted.transform(frame)[0],
+            feature_names=fitted.feature_names,
+            columns=fitted,
+            frame=None,
+        )
+        for part, frame in zip(parts, frames, strict=True)
+    ]
