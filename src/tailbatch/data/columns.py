@@ -131,6 +131,8 @@ class Columns:
                 decided[name] = Taken("ignore", part)
             elif part is not None:
                 parts.append(part)
+                if taken is None and self.missing == "impute":
+                    decided[name] = _with_missing(decided[name], frame, place, values)
         return FittedColumns(self, tuple(parts), decided)
 
     def _taken(
@@ -316,3 +318,12 @@ def needs_columns(X: Any) -> bool:
         return False
     pd = require("pandas", extra="cli")
     return not all(pd.api.types.is_numeric_dtype(kind) for kind in set(X.dtypes))
+
+
+def _with_missing(
+    taken: Taken, frame: "pd.DataFrame", place: int, values: NDArray[np.float64] | None
+) -> Taken:
+    """Say how many values are missing, if any."""
+    absent = np.isnan(values) if values is not None else frame.iloc[:, place].isna()
+    count = int(absent.sum())
+    return taken._replace(why=f"{taken.why}; {count:,} missing") if count else taken

@@ -62,6 +62,8 @@ def frame_labels(
     if (listing := _listing_column(names, labels)) is not None:
         name, delimiter = listing
         column = frame.iloc[:, names.index(name)]
+        if delimiter is None and _is_binary(column):
+            return [column.name], _binary_column(column)[:, None], (name,)
         rows = _listed_rows(column, delimiter)
         Y, label_names = listed_labels(rows)
         if not label_names:
@@ -81,6 +83,11 @@ def _listing_column(names: list[str], labels: FrameLabels) -> tuple[str, str | N
         return labels, None
     name, colon, delimiter = labels.rpartition(":")
     return (name, delimiter) if colon and name in names and len(delimiter) < 2 else None
+
+
+def _is_binary(column: "pd.Series") -> bool:
+    """Whether a column of numbers is one label: zeros and ones, both of them."""
+    return column.dtype.kind in "biuf" and set(column.unique()) == {0, 1}
 
 
 def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
@@ -160,8 +167,8 @@ def _listed_rows(column: "pd.Series", delimiter: str | None) -> list[Collection[
     is_number = column.dtype.kind in "biuf" or holds_numbers(column)
     if is_number and not missing.all() and delimiter is None:
         raise DataError(
-            f"the column {column.name!r} holds numbers, not lists of labels; to use it as one "
-            f"label, write labels=[{column.name!r}]"
+            f"the column {column.name!r} holds numbers such as {column.dropna().iloc[0]}, neither lists "
+            "of labels nor zeros and ones; name the columns that hold the labels with labels="
         )
     texts = [
         "" if absent else str(cell).strip()
