@@ -133,6 +133,8 @@ def fit(
         wait_for_ranks()
         dataset = load_for_command(data, labels, missing, text, kinds, text_encoder)
         note(*(dataset.notices if writes else ()))
+        if dataset.n_samples < 2:
+            raise DataError(f"{data} has 1 row, and training needs at least 2: add rows")
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,

@@ -196,9 +196,9 @@ def _checked_groups(groups: npt.ArrayLike | None, n: int, n_parts: int) -> IntAr
         )
     _, first, number = np.unique(named, return_index=True, return_inverse=True)
     if len(first) < n_parts:
+        found = f"{len(first)} group{'' if len(first) == 1 else 's'}"
         raise DataError(
-            f"{len(first)} group{'' if len(first) == 1 else 's'} cannot be dealt to {n_parts} parts; ask for fewer parts, or leave "
-            "groups out"
+            f"{found} cannot be dealt to {n_parts} parts; ask for fewer parts, or leave groups out"
         )
     place = np.empty(len(first), dtype=np.int64)
     place[np.argsort(first)] = np.arange(len(first))

@@ -13,7 +13,7 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
 from tailbatch.data.npz import save_npz as save_npz
-from tailbatch.data.suffixes import ARFF, JSON_LINES, TEXT_TABLES, label_file, suffix
+from tailbatch.data.suffixes import ARFF, JSON_LINES, SPREADSHEETS, TEXT_TABLES, label_file, suffix
 from tailbatch.data.tables import read_table
 from tailbatch.data.text import text_blocks
 from tailbatch.errors import DataError
@@ -84,10 +84,13 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] 
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)
+            is_office = magic[:2] == b"PK" and b"[Content_Types].xml" in stream.read(2048)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     if magic == b"PAR1":
         return "parquet"
+    if is_office or suffix(path) in SPREADSHEETS:
+        raise DataError(f"{path} is a spreadsheet; save it as CSV and give that file")
     if magic[:2] == b"PK":
         return _npz
     _, block = next(text_blocks(path), (1, b""))

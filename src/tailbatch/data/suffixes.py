@@ -7,6 +7,8 @@ TEXT_TABLES = (".csv", ".tsv", ".tab")
 JSON_LINES = (".jsonl", ".ndjson")
 PARQUET = ".parquet"
 ARFF = ".arff"
+#: What is no table for us, and easily saved as one.
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 
 _LABEL_FILE = ".xml"
 

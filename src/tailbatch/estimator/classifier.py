@@ -255,6 +255,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
         """
         plan = plan_of(self)
+        self._check_thresholds()
         earlier = self._to_start_from()
         data = self._training_data(X, Y)
         weights = checked_sample_weight(sample_weight, data.n_samples)
@@ -474,6 +475,15 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             return None
         return self.model_, self.scaling_
 
+    def _check_thresholds(self) -> None:
+        """Refuse thresholds that cannot be used, before anything is trained."""
+        if self.thresholds == "tuned":
+            return
+        if isinstance(self.thresholds, str) or not 0 < self.thresholds < 1:
+            raise ModelError(
+                f'thresholds must be "tuned" or a probability between 0 and 1, got {self.thresholds!r}'
+            )
+
     def _chosen_thresholds(
         self, validation: MultiLabelDataset, costs: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
@@ -487,10 +497,6 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                 # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
                 probabilities[_dense(validation.missing)] = 0
             return tune_thresholds(validation.Y, probabilities)
-        if isinstance(self.thresholds, str) or not 0 < self.thresholds < 1:
-            raise ModelError(
-                f'thresholds must be "tuned" or a probability between 0 and 1, got {self.thresholds!r}'
-            )
         same = np.full(len(self.label_names_), self.thresholds, dtype=np.float64)
         return costly_thresholds(same, costs)
 
