@@ -87,7 +87,8 @@ def _listing_column(names: list[str], labels: FrameLabels) -> tuple[str, str | N
 
 def _is_binary(column: "pd.Series") -> bool:
     """Whether a column of numbers is one label: zeros and ones, both of them."""
-    return column.dtype.kind in "biuf" and set(column.unique()) == {0, 1}
+    is_number = column.dtype.kind in "biuf" or holds_numbers(column)
+    return is_number and set(column.unique()) == {0, 1}
 
 
 def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
