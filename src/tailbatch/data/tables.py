@@ -150,6 +150,10 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
             continue
         try:
             record = json.loads(line)
+            if "\\u" in line:  # escapes can spell half a character, which nothing else can hold
+                json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise at_line(path, number, "it holds half a character; write it whole") from None
         except (ValueError, RecursionError) as error:
             raise at_line(path, number, f"it is no JSON object: {error}") from None
         if not isinstance(record, dict):
