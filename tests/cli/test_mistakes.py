@@ -254,7 +254,7 @@ def test_a_command_answers_a_mistake_in_one_line_before_training(
     arguments = command.split(" ")
     write(tmp_path / next(part for part in ("data.svm", "data.jsonl", "data.csv")
                           if part in arguments or part == "data.csv"))  # fmt: skip
-    monkeypatch.setattr(Trainer, "fit", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(Trainer, "fit", lambda *_, **__: pytest.fail("it trained"))
     monkeypatch.setattr(sys, "argv", ["tailbatch", *arguments])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -276,8 +276,8 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: fit(X, [["a"], ["b"], [None]]), "Y lists None as a label"),
-        (lambda: fit(X, [[], [], []]), "Y lists no labels at all"),
+        (lambda: fit(X, [["a"], ["b"], [None]]), "labels are named by strings, got None in row 2"),
+        (lambda: fit(X, [[], [], []]), "0 feature|no row of Y has a label"),
         (lambda: fit(X, [["0", "1"], ["1", "0"], ["1", "1"]]), "Y can be read two ways"),
         (lambda: fit(X, [{"bgu"}, {"bug"}, set()], label_names=["bug"]), "'bgu'; did you mean 'bug'"),
         (lambda: fit(X, [["a"], ["b"]]), "inconsistent numbers of samples|same number of rows"),
@@ -290,7 +290,7 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
     ],
 )  # fmt: skip
 def test_python_answers_a_mistake_in_one_line_before_training(call, message, monkeypatch):
-    monkeypatch.setattr(Trainer, "fit", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(Trainer, "fit", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from tailbatch.data import MultiLabelDataset, load_dataset
-from tailbatch.data.labels import label_sets, listed_labels, named_rows
+from tailbatch.data.labels import label_sets, listed_labels
 from tailbatch.errors import DataError
 from tailbatch.estimator import TailbatchClassifier
 
@@ -127,20 +127,6 @@ def test_the_estimator_takes_names_and_gives_sets():
     same = TailbatchClassifier(epochs=20, lr=0.01, batch_size=16, random_state=0)
     same.fit(X, MultiLabelBinarizer().fit_transform(rows))
     np.testing.assert_array_equal(classifier.predict_proba(X), same.predict_proba(X))
-    predicted = classifier.predict_sets(X)
+    predicted = classifier.predict(X, as_sets=True)
     assert label_sets(classifier.predict(X), "abc") == predicted
     assert np.mean([a == set(b) for a, b in zip(predicted, rows, strict=True)]) > 0.5
-
-
-@pytest.mark.parametrize(
-    ("Y", "expected"),
-    [
-        ([[0, 1], [1, 0]], None),
-        (np.eye(2), None),
-        (["a", "b"], None),
-        ([[1, 2], [3]], [["1", "2"], ["3"]]),
-        (pd.Series([["a"], []]), [["a"], []]),
-    ],
-)
-def test_what_is_a_list_of_names(Y, expected):
-    assert named_rows(Y) == expected

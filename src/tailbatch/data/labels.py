@@ -87,51 +87,6 @@ def listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[str
     return csr_array((cells, indices, indptr), (len(rows), len(names))), tuple(names)
 
 
-def named_rows(Y: Any) -> list[list[str]] | None:
-    """Return Y as lists of names where that is what it is; None where it is a matrix or a vector.
-
-    Parameters
-    ----------
-    Y
-        A list, array or series whose items are lists, tuples, sets or arrays of names.
-
-    Examples
-    --------
-    >>> named_rows([{"bug"}, []]), named_rows([[0, 1], [1, 0]]), named_rows(["a", "b"])
-    ([['bug'], []], None, None)
-    >>> named_rows([["0", "1"], ["1", "0"]])
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: Y can be read two ways: as lists of the labels '0' and '1', or as ...
-    """
-    if issparse(Y) or hasattr(Y, "columns") or getattr(Y, "ndim", 1) != 1:
-        return None
-    rows = list(Y) if hasattr(Y, "__iter__") and not isinstance(Y, str | dict) else []
-    if not rows or not all(
-        isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows
-    ):
-        return None
-    values = [value for row in rows for value in row]
-    if not any(isinstance(value, str) for value in values):
-        is_matrix = len({len(row) for row in rows}) == 1 and not isinstance(
-            rows[0], set | frozenset
-        )
-        return None if is_matrix and values else [[_name(value) for value in row] for row in rows]
-    lengths = {len(row) for row in rows}
-    if set(values) <= {"0", "1"} and len(lengths) == 1:
-        raise DataError(
-            "Y can be read two ways: as lists of the labels '0' and '1', or as a matrix of zeros and "
-            "ones; write numbers for a matrix, other names for labels"
-        )
-    return [[_name(value) for value in row] for row in rows]
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, str | int | np.integer) and not isinstance(value, bool | np.bool_):
-        return str(value).strip()
-    raise DataError(f"Y lists {value!r:.40} as a label; a label must be text or a whole number")
-
-
 def label_sets(Y: Any, names: Sequence[str]) -> list[set[str]]:
     """Return each row's labels by name.
 

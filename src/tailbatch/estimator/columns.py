@@ -1,4 +1,4 @@
-"""Tables for the estimator: columns into features, lists into labels, and found again by name."""
+"""Tables for the estimator: columns into features, and found again by name."""
 
 import logging
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from tailbatch.data import Columns, FittedColumns, MultiLabelDataset
 from tailbatch.data.column_parts import NumberPart
 from tailbatch.data.columns import needs_columns
 from tailbatch.data.label_columns import frame_labels
-from tailbatch.data.labels import LabelMatrix, listed_labels, named_rows, stored_labels
+from tailbatch.data.labels import LabelMatrix, stored_labels
 from tailbatch.data.tables import read_frame
-from tailbatch.errors import DataError, closest
+from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,44 +54,6 @@ def encoded(columns: FittedColumns | None, X: Any) -> Any:
     for notice in notices:
         _log.warning("%s", notice)
     return features
-
-
-def named_labels(Y: Any, names: Any) -> tuple[Any, Any]:
-    """Return Y as a matrix, and names for its columns, where Y lists names in each row.
-
-    Examples
-    --------
-    >>> Y, names = named_labels([["bug", "billing"], ["bug"]], None)
-    >>> Y.astype(int).tolist(), names
-    ([[1, 1], [0, 1]], ('billing', 'bug'))
-    """
-    rows = named_rows(Y)
-    if rows is None:
-        return Y, names
-    matrix, found = listed_labels(rows)
-    if not found:
-        raise DataError("Y lists no labels at all: every row is empty")
-    if names is not None:
-        matrix, found = _in_order(matrix, found, [str(name) for name in names])
-    return stored_labels(matrix), found
-
-
-def _in_order(matrix: Any, found: Sequence[str], names: list[str]) -> tuple[Any, tuple[str, ...]]:
-    """Return the columns of listed labels in the order of names, which must hold them all."""
-    place = {name: position for position, name in enumerate(found)}
-    for name in found:
-        if name not in names:
-            near = closest(name, names)
-            guess = f"; did you mean {near!r}?" if near else ";"
-            raise DataError(
-                f"Y lists the label {name!r}{guess} label_names has {', '.join(names[:8])}"
-            )
-    columns = [matrix[:, [place[name]]] if name in place else None for name in names]
-    empty = sparse.csr_array((matrix.shape[0], 1), dtype=np.bool_)
-    return (
-        sparse.hstack([empty if column is None else column for column in columns], format="csr"),
-        tuple(names),
-    )
 
 
 def columns_of(classifier: "TailbatchClassifier") -> FittedColumns:
