@@ -277,7 +277,7 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
     ("call", "message"),
     [
         (lambda: fit(X, [["a"], ["b"], [None]]), "labels are named by strings, got None in row 2"),
-        (lambda: fit(X, [[], [], []]), "0 feature|no row of Y has a label"),
+        (lambda: fit(X, [[], [], []]), "no row of Y has a label: name the labels"),
         (lambda: fit(X, [["0", "1"], ["1", "0"], ["1", "1"]]), "Y can be read two ways"),
         (lambda: fit(X, [{"bgu"}, {"bug"}, set()], label_names=["bug"]), "'bgu'; did you mean 'bug'"),
         (lambda: fit(X, [["a"], ["b"]]), "inconsistent numbers of samples|same number of rows"),

@@ -177,6 +177,8 @@ def _lists_names(Y: Any) -> bool:
     if not isinstance(Y, list | tuple) and getattr(getattr(Y, "dtype", None), "kind", "") != "O":
         return False
     rows = [row for row in Y if isinstance(row, set | frozenset | list | tuple | np.ndarray)]
+    if rows and not any(len(row) for row in rows):
+        return True  # no row has a label
     return any(
         isinstance(row, set | frozenset) or any(isinstance(name, str) for name in row)
         for row in rows
