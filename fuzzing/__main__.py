@@ -21,6 +21,7 @@ NAMES = (
     "xml",
     "libsvm",
     "csv",
+    "jsonl",
     "npz",
     "study",
     "record",

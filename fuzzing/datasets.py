@@ -1,4 +1,4 @@
-"""Datasets in files: ARFF, MULAN's XML, LIBSVM, tables, Parquet and npz."""
+"""Datasets in files: ARFF, MULAN's XML, LIBSVM, tables, JSON lines, Parquet and npz."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import numpy as np
 from fuzzing.differential import compare_with_liac
 from fuzzing.rule import Finding, accepted, written
 from tailbatch.data import MultiLabelDataset, libsvm, load_dataset, npz, read_arff, text
-from tailbatch.data.readers import Missing
+from tailbatch.data.columns import Missing
 
 _LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
     (libsvm, "MAX_COLUMNS", 10_000),
@@ -35,6 +35,10 @@ LIBSVM_TOKENS = (b"1,3 5:0.2", b":", b",", b"#", b"2 3 2\n", b"0:1", b"9999:1", 
 CSV_TOKENS = (
     b"a;b", b'"', b";", b"|", b",", b"\t", b"tag_a", b"true", b"NaN", b"1e999", b"-2:", b"topics:",
     b"tag_:", b"2020-01-01", b"1_0", b"0x1", b"inf",
+)  # fmt: skip
+JSON_TOKENS = (
+    b'{"x": 1}\n', b'"tags": ["a", "b"]', b"null", b"true", b"[", b"]", b"{", b"}", b'"', b"1e999",
+    b"NaN", b"tags:", b"-1:", b"\\ud800", b'"2020-01-01"', b'"12 EUR"',
 )  # fmt: skip
 
 
@@ -111,6 +115,12 @@ def _check_table(data: bytes, name: str) -> None:
 def check_csv(data: bytes) -> None:
     """Read a CSV file."""
     _check_table(data, "data.csv")
+
+
+@_small_limits()
+def check_jsonl(data: bytes) -> None:
+    """Read a file of JSON lines."""
+    _check_table(data, "data.jsonl")
 
 
 @_small_limits()

@@ -31,6 +31,7 @@ TARGETS: dict[str, Target] = {
     "xml": Target(datasets.check_xml, bytes_mutator(datasets.XML_TOKENS)),
     "libsvm": Target(datasets.check_libsvm, bytes_mutator(datasets.LIBSVM_TOKENS)),
     "csv": Target(datasets.check_csv, bytes_mutator(datasets.CSV_TOKENS)),
+    "jsonl": Target(datasets.check_jsonl, bytes_mutator(datasets.JSON_TOKENS)),
     "parquet": Target(datasets.check_parquet, bytes_mutator(datasets.CSV_TOKENS)),
     "npz": Target(datasets.check_npz, npz_mutator()),
     "study": Target(results.check_study, toml_mutator(results.TOML_TOKENS)),

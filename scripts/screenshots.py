@@ -32,6 +32,8 @@ def run_tutorial(folder: Path) -> dict[str, str]:
     """Run every snippet in a folder; return the output of each command, by command line."""
     variables = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "OMP_NUM_THREADS": "1"}
     program = Path(sys.executable).with_name("tailbatch")
+    tickets = str(ROOT / "examples" / "tickets.py")
+    subprocess.run([sys.executable, tickets], cwd=folder, check=True, env=variables)
     outputs = {}
     for language, text in SNIPPET.findall(TUTORIAL.read_text()):
         if language == "python":

@@ -146,8 +146,7 @@ assert [kept.test for kept in store.records()] == [record.test]
         ("ResultStore('.').frame()", "pandas", "cli"),
         ("import tailbatch.report", "jinja2", "cli"),
         ("from tailbatch.report.page import write_report", "jinja2", "cli"),
-        ("from tailbatch.estimator.columns import read_features; read_features(CSV, ['a'])",
-         "pandas", "cli"),
+        ("from tailbatch.data.tables import read_frame; read_frame(CSV)", "pandas", "cli"),
     ],
 )  # fmt: skip
 def test_the_rest_says_what_to_install(code, package, extra, tmp_path, monkeypatch):

@@ -1,15 +1,17 @@
 """Every example runs as a user would run it, and shows what it claims."""
 
+import os
 import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ALONE = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"tickets"})
 
 
 def shares(text):
@@ -38,3 +40,24 @@ def test_torchrun_draws_what_one_process_draws(capsys):
     )
     # The losses of two processes differ in the last digits, which may change single draws.
     assert shares(together.stdout) == pytest.approx(alone, abs=1)
+
+
+def test_the_session_goes_from_a_messy_table_to_a_report(tmp_path):
+    settings = {"PYTHON": sys.executable, "EPOCHS": "30", "FOLDS": "2", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["sh", str(EXAMPLES / "session.sh"), str(tmp_path)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    labels = pd.read_csv(tmp_path / "labels.csv")
+    assert labels["support"].is_monotonic_increasing
+    assert labels.loc[labels["minority"], "f"].min() > 0.2, "rare labels are found"
+    tags = pd.read_csv(tmp_path / "tags.csv", keep_default_na=False)
+    assert list(tags.columns) == ["ticket_id", "tags"]
+    assert (tags["tags"] != "").mean() > 0.5
+    assert "the column 'plan' has values that training rows had not, in 1 row" in done.stderr
+    assert len(pd.read_csv(tmp_path / "runs.csv")) == 4
+    assert "tickets" in (tmp_path / "report.html").read_text()
+    assert "accessibility" in (tmp_path / "model" / "README.md").read_text()

@@ -9,6 +9,7 @@
 
 import doctest
 import re
+import runpy
 import shlex
 import sys
 import tomllib
@@ -51,7 +52,7 @@ def blocks(page):
 
 @pytest.fixture
 def readers_files(tmp_path, monkeypatch):
-    """Work in a folder with the files that the pages name: mine, new and test."""
+    """Work in a folder with the files that the pages name: mine, new, test and tickets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     rng = np.random.default_rng(0)
@@ -63,6 +64,7 @@ def readers_files(tmp_path, monkeypatch):
         Path(f"{name}.csv").write_text("\n".join([columns, *rows]))
     attributes = [f"@attribute {name} numeric" for name in columns.split(",")[:3]]
     attributes += [f"@attribute {name} {{0,1}}" for name in columns.split(",")[3:]]
+    runpy.run_path(str(ROOT / "examples" / "tickets.py"))["write"](tmp_path)
     head = "\n".join(["@relation 'mine: -C -2'", *attributes, "@data"])
     Path("mine.arff").write_text("\n".join([head, *rows]))
 

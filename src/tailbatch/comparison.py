@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailbatch.data import MultiLabelDataset, save_npz
-from tailbatch.data.frames import frame_features
+from tailbatch.data import Columns, MultiLabelDataset, save_npz
 from tailbatch.errors import DataError, StudyError
 from tailbatch.metrics import METRICS
 from tailbatch.results import DEFAULT_MODEL, ResultStore, TrainingPlan, recipe_of
@@ -309,13 +308,8 @@ def _from_two(X: Any, Y: Any, name: str) -> MultiLabelDataset:
         return MultiLabelDataset.from_arrays(X, Y, name=name, label_names=labels)
     if not hasattr(Y, "shape"):
         return MultiLabelDataset.from_frame(X, labels=Y, name=name)
-    features, feature_names, notices = frame_features(X, missing="error")
-    for notice in notices:
-        _log.warning("%s: %s", name, notice)
     labels = getattr(Y, "columns", None)
-    return MultiLabelDataset.from_arrays(
-        features, Y, name=name, feature_names=feature_names, label_names=labels
-    )
+    return MultiLabelDataset.from_columns(X, Y, Columns(), name=name, label_names=labels)
 
 
 def _called(dataset: MultiLabelDataset | str) -> str:

@@ -49,9 +49,29 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     "; did you mean 'focal'? Known: bce, focal"
     """
     names = list(known)
-    close = get_close_matches(str(name), names, n=1, cutoff=0.5)
-    guess = f"; did you mean {close[0]!r}?" if close else "."
+    near = closest(name, names)
+    guess = f"; did you mean {near!r}?" if near else "."
     return f"{guess} Known: {', '.join(names) or 'none'}"
+
+
+def closest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the known name nearest to a mistyped one, None where none is near.
+
+    Parameters
+    ----------
+    name
+        As it was typed.
+    known
+        The names there are.
+    cutoff
+        How similar two names must be, from 0 to 1.
+
+    Examples
+    --------
+    >>> closest("tag", ["length", "tags"]), closest("x", ["length"])
+    ('tags', None)
+    """
+    return next(iter(get_close_matches(str(name), list(known), n=1, cutoff=cutoff)), None)
 
 
 class DataError(TailbatchError, ValueError):

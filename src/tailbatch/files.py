@@ -68,6 +68,7 @@ def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -
             with suppress(FileNotFoundError):
                 begin_with.replace(temporary)
         yield temporary
+        _readable(temporary, like=folder / _LOCK)
         _flush(temporary)
         temporary.replace(target)
     _flush(target.parent)
@@ -229,6 +230,12 @@ def _remove_rest(folder: Path) -> None:
     else:
         with suppress(OSError):
             folder.rmdir()
+
+
+def _readable(path: Path, *, like: Path) -> None:
+    """Give a file the permissions the umask allows; some libraries write for their user alone."""
+    if os.name != "nt" and stat.S_IMODE(path.stat().st_mode) == 0o600:
+        path.chmod(stat.S_IMODE(like.stat().st_mode))
 
 
 def _flush(path: Path) -> None:

@@ -148,7 +148,7 @@ def test_describe_takes_labels_from_an_xml_file(run, tiny, tmp_path):
 def test_missing_values_are_refused_or_filled_in(run, tmp_path):
     path = tmp_path / "holes.arff"
     path.write_text(TINY.replace("\n1,1,1,0", "\n?,1,1,0"))
-    code, _, err = run("describe", path)
+    code, _, err = run("describe", path, "--missing", "error")
     assert code == 2
     assert "impute" in err
     assert run("describe", path, "--missing", "impute")[0] == 0

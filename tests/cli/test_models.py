@@ -55,7 +55,10 @@ def test_fit_saves_a_model_and_says_what_is_next(table, tmp_path):
     assert "Next: tailbatch predict" in result.stdout
     assert "Epoch 3 of 3, loss " in result.stderr
     assert "minority draws" in result.stderr
-    assert [path.name for path in (tmp_path / "m").iterdir()] == ["classifier.safetensors"]
+    assert {path.name for path in (tmp_path / "m").iterdir()} == {
+        "classifier.safetensors",
+        "README.md",
+    }
 
 
 def test_the_command_equals_the_estimator(table, model):
@@ -68,18 +71,18 @@ def test_the_command_equals_the_estimator(table, model):
         epochs=3, warm_up_epochs=1, lr=0.01, batch_size=16, random_state=0, thresholds="tuned"
     ).fit(X, Y)
     loaded = TailbatchClassifier.load(model)
-    assert loaded.feature_names_in_.tolist() == [
+    assert loaded.columns_.feature_names == (
         "length", "width", "color=blue", "color=green", "color=red",
-    ]  # fmt: skip
-    names = pd.DataFrame(X, columns=loaded.feature_names_in_)
-    assert np.array_equal(loaded.predict_proba(names), classifier.predict_proba(X))
+    )  # fmt: skip
+    assert np.array_equal(loaded.predict_proba(frame), classifier.predict_proba(X))
+    assert np.array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
     assert np.array_equal(loaded.thresholds_, classifier.thresholds_)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_predictions_have_a_column_for_each_label(table, model, tmp_path, suffix):
     out = tmp_path / f"predictions{suffix}"
-    result = run("predict", model, table, "--out", out)
+    result = run("predict", model, table, "--out", out, "--digits", "17")
     assert "80 rows and 3 labels" in result.stdout
     predictions = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
     assert list(predictions.columns) == ["tag_long", "tag_wide", "tag_red"]
@@ -109,11 +112,11 @@ def test_missing_features_and_values_are_named(table, model, tmp_path):
     frame = pd.read_csv(table)
     new = tmp_path / "new.csv"
     frame.drop(columns="width").to_csv(new, index=False)
-    with pytest.raises(DataError, match="the feature 'width' of the training data is missing"):
+    with pytest.raises(DataError, match="the column 'width' of the training data is missing"):
         run("predict", model, new, "--out", tmp_path / "p.csv")
     frame.loc[4, "width"] = np.nan
     frame.to_csv(new, index=False)
-    with pytest.raises(DataError, match=r"X has NaN in row 4, column 1 \('width'\)"):
+    with pytest.raises(DataError, match="the column 'width' has a missing value in line 6"):
         run("predict", model, new, "--out", tmp_path / "p.csv")
     assert not (tmp_path / "p.csv").exists()
 
@@ -237,7 +240,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
     monkeypatch.undo()
     assert stopped.exit_code == 130
     assert "stopped by SIGINT in epoch 3" in stopped.stderr
-    assert f"To go on: tailbatch fit {table}" in stopped.stderr
+    assert f"To continue: tailbatch fit {table}" in stopped.stderr
     assert stopped.stderr.rstrip().endswith("--thresholds tuned --resume")
     assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
     with pytest.raises(TailbatchError, match=r"belongs to another training \(its lr is 0.01"):

@@ -9,9 +9,17 @@ from iterstrat.ml_stratifiers import MultilabelStratifiedKFold
 from scipy import sparse
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.folds import Fold, split, stratified_folds, stratified_split
+from tailbatch.data.folds import (
+    Fold,
+    _deal_groups,
+    _deal_rows,
+    split,
+    stratified_folds,
+    stratified_split,
+)
 from tailbatch.data.scaling import MinMaxScaling
 from tailbatch.errors import DataError
+from tailbatch.seeds import stream
 
 labels = st.tuples(st.integers(10, 40), st.integers(1, 8)).flatmap(
     lambda shape: hnp.arrays(bool, shape)
@@ -64,8 +72,9 @@ def test_folds_follow_the_published_rules(case, seed):
     except DataError:  # a fold of one row; tested below
         reject()
     held_out = [np.sort(np.r_[fold.validation, fold.test]) for fold in folds]
-    part_of = parts_of(len(Y), held_out)
-    assert_follows_the_published_rules(Y, part_of, [Fraction(1, n_folds)] * n_folds)
+    parts_of(len(Y), held_out)
+    dealt = _deal_rows(sparse.csr_array(Y), np.full(n_folds, 1 / n_folds), stream(seed, "folds"))
+    assert_follows_the_published_rules(Y, dealt, [Fraction(1, n_folds)] * n_folds)
     for fold, rows in zip(folds, held_out, strict=True):
         half_of = parts_of(
             len(rows), [np.searchsorted(rows, r) for r in (fold.validation, fold.test)]
@@ -252,3 +261,103 @@ def test_split_scales_with_training_rows_only(storage):
     assert as_lists == [[[0, 0], [1, 1]], [[0.5, 1]], [[1, 0.5]]]
     assert split(dataset, fold, scale=False).test.X.sum() == 9.5
     assert parts.train.label_names == dataset.label_names
+
+
+# --- rare labels and groups
+
+
+def held_out_counts(Y, folds):
+    return np.array([Y[np.r_[fold.validation, fold.test]].sum(axis=0) for fold in folds])
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(2, 6), st.integers(0, 5))
+@settings(max_examples=100, deadline=None)
+def test_labels_of_their_own_rows_are_in_every_fold_where_their_count_allows(sizes, n_folds, seed):
+    labels_of = np.repeat(np.arange(len(sizes)), sizes)
+    Y = np.zeros((len(labels_of) + 4 * n_folds, len(sizes)), dtype=bool)
+    Y[np.arange(len(labels_of)), labels_of] = True
+    folds = stratified_folds(Y, n_folds=n_folds, seed=seed)
+    held, counts = held_out_counts(Y, folds), np.array(sizes)
+    assert (held[:, counts >= n_folds] > 0).all()
+    train = np.array([Y[fold.train].sum(axis=0) for fold in folds])
+    assert (train[:, counts >= 2] > 0).all()
+
+
+@given(
+    st.tuples(st.integers(12, 30), st.integers(2, 8)).flatmap(
+        lambda shape: hnp.arrays(bool, shape, elements=st.sampled_from([False, False, True]))
+    ),
+    st.integers(2, 5),
+    st.integers(0, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_single_move_gives_a_fold_a_label_it_lacks(Y, n_folds, seed):
+    try:
+        folds = stratified_folds(Y, n_folds=n_folds, seed=seed)
+    except DataError:
+        reject()
+    part_of = parts_of(len(Y), [np.r_[fold.validation, fold.test] for fold in folds])
+    enough = Y.sum(axis=0) >= n_folds
+
+    def lacking(part_of):
+        held = np.array([Y[part_of == part].sum(axis=0) for part in range(n_folds)])
+        return {tuple(cell) for cell in np.argwhere((held == 0) & enough)}
+
+    before = lacking(part_of)
+    for part, label in before:
+        for row in np.flatnonzero(Y[:, label]):
+            if (part_of == part_of[row]).sum() > 2:
+                moved = part_of.copy()
+                moved[row] = part
+                assert lacking(moved) - before, "a move that only helps was left undone"
+
+
+@given(labels, st.integers(2, 3), st.integers(0, 5), st.integers(4, 9))
+@settings(max_examples=100, deadline=None)
+def test_groups_are_never_split(Y, n_folds, seed, n_groups):
+    groups = np.random.default_rng(seed).integers(n_groups, size=len(Y))
+    try:
+        folds = stratified_folds(Y, n_folds=n_folds, seed=seed, groups=groups)
+    except DataError:  # too few groups for two halves; tested below
+        reject()
+    held_out = []
+    for fold in folds:
+        train, validation, test = (
+            set(groups[rows]) for rows in (fold.train, fold.validation, fold.test)
+        )
+        assert not train & validation
+        assert not train & test
+        assert not validation & test
+        held_out += [*fold.validation, *fold.test]
+    assert sorted(held_out) == list(range(len(Y)))
+
+
+@given(labels, st.integers(0, 5))
+@settings(max_examples=50, deadline=None)
+def test_groups_of_one_row_follow_the_published_rules(Y, seed):
+    dealt = _deal_groups(
+        sparse.csr_array(Y), np.arange(len(Y)), np.full(4, 0.25), stream(seed, "folds")
+    )
+    assert_follows_the_published_rules(Y, dealt, [Fraction(1, 4)] * 4)
+
+
+def test_groups_of_equal_labels_are_spread_evenly():
+    Y = np.repeat(np.eye(4, dtype=bool), 30, axis=0)
+    groups = np.repeat([f"g{number}" for number in range(40)], 3)
+    for fold in stratified_folds(Y, n_folds=5, seed=1, groups=groups):
+        assert Y[np.r_[fold.validation, fold.test]].sum(axis=0).tolist() == [6, 6, 6, 6]
+    fold = stratified_split(Y, validation=0.2, test=0.2, seed=1, groups=groups)
+    assert Y[fold.validation].sum(axis=0).tolist() == Y[fold.test].sum(axis=0).tolist() == [6] * 4
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([1, 2], r"groups must name a group for each of the 20 rows, got shape \(2,\)"),
+        ([0] * 20, "1 group cannot be dealt to 3 parts"),
+        ([0, 1, 2] + [3] * 17, "too few to split into validation and test; ask for fewer folds"),
+    ],
+)
+def test_groups_that_cannot_be_dealt_are_named(groups, message):
+    with pytest.raises(DataError, match=message):
+        stratified_folds(np.ones((20, 1), dtype=bool), n_folds=3, seed=0, groups=groups)

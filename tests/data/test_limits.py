@@ -8,7 +8,15 @@ import pandas as pd
 import pytest
 from scipy.sparse import issparse
 
-from tailbatch.data import MultiLabelDataset, frames, load_dataset, save_npz, sparse
+from tailbatch.data import (
+    MultiLabelDataset,
+    cells,
+    column_kinds,
+    column_parts,
+    load_dataset,
+    save_npz,
+    sparse,
+)
 from tailbatch.data.names import NumberedNames, framed
 from tailbatch.errors import DataError, StudyError
 from tailbatch.study import Study
@@ -68,28 +76,31 @@ def test_a_number_beyond_floats_has_a_sentence():
 @pytest.mark.parametrize("cell", [[1], {"a": 1}, b"a", (1,), {1}, np.ones(2)])
 def test_cells_of_several_values_are_refused_by_name(cell):
     frame = pd.DataFrame({"x": pd.Series([cell, cell], dtype=object), "y": [0, 1]})
-    for labels in (["y"], ["x"], "x"):
-        with pytest.raises(DataError, match=r"the column 'x' is of type .*; leave it out, or make"):
+    for labels in (["y"], ["x"]):
+        with pytest.raises(
+            DataError, match=r"the column 'x' is of type .*; leave it out with kinds="
+        ):
             MultiLabelDataset.from_frame(frame, labels=labels)
+    assert MultiLabelDataset.from_frame(frame, labels=["y"], kinds={"x": "ignore"}).n_features == 0
 
 
 def test_text_that_is_nearly_all_different_is_left_out(monkeypatch):
-    monkeypatch.setattr(frames, "FEW_LEVELS", 3)
+    monkeypatch.setattr(column_kinds, "FEW_LEVELS", 3)
     frame = pd.DataFrame({"x": [*"abcdefgh", "a"], "z": [*"ababcabab"], "y": [0, 1, 1] * 3})
     data = MultiLabelDataset.from_frame(frame, labels=["y"])
     assert data.feature_names == ("z=a", "z=b", "z=c")
     assert data.notices == (
-        "left out the column 'x': 8 of its 9 values are different, so it identifies rows or is free "
-        "text; turn it into numbers first to use it",
+        "left out the column 'x': 8 of its 9 values are different, so it identifies rows; write "
+        "kinds={'x': 'text'} if it is free text",
     )
 
 
 def test_too_many_levels_and_too_many_columns_of_text_are_refused(monkeypatch):
     frame = pd.DataFrame({"x": [*"abcabc"], "z": [*"ababab"], "y": [0, 1] * 3})
-    monkeypatch.setattr(frames, "MAX_LEVELS", 2)
+    monkeypatch.setattr(column_parts, "MAX_LEVELS", 2)
     with pytest.raises(DataError, match="'x' has 3 different values, and at most 2 become columns"):
         MultiLabelDataset.from_frame(frame, labels=["y"])
-    monkeypatch.setattr(frames, "MAX_TEXT_COLUMNS", 1)
+    monkeypatch.setattr(cells, "MAX_TEXT_COLUMNS", 1)
     with pytest.raises(DataError, match="2 columns are no numbers, and at most 1 can be encoded"):
         MultiLabelDataset.from_frame(frame, labels=["y"])
 

@@ -205,8 +205,8 @@ def test_a_table_with_names_quotes_and_a_byte_order_mark(write):
         '\ufefflength,"color, main",topics\r\n1.5,red,"a;b"\r\n2,"dark ""blue""",\r\n3,red,b\r\n'
     )
     data = load_dataset(write(content, "x.csv"), labels="topics")
-    assert data.feature_names == ("length", "color, main=red")
-    np.testing.assert_array_equal(data.X, [[1.5, 1], [2, 0], [3, 1]])
+    assert data.feature_names == ("length", 'color, main=dark "blue"', "color, main=red")
+    np.testing.assert_array_equal(data.X, [[1.5, 0, 1], [2, 1, 0], [3, 0, 1]])
     np.testing.assert_array_equal(data.Y, [[1, 1], [0, 0], [0, 1]])
 
 

@@ -188,7 +188,19 @@ FILES = {
     "list.parquet": (lambda: columns(x=[[1], [2, 3]]), ["y"], "'x' is of type list"),
     "struct.parquet": (lambda: columns(x=[{"a": 1}, {"a": 2}]), ["y"], "'x' is of type struct"),
     "bytes.parquet": (lambda: columns(x=[b"a", b"\xff"]), ["y"], "'x' is of type binary"),
-    "list-labels.parquet": (lambda: columns(x=[["a"], ["b"]]), "x", "'x' is of type list"),
+    "list-labels.parquet": (lambda: columns(x=[["a"], ["b"]]), "x", "accepted 2 1 2"),
+    "many-listed.parquet": (
+        lambda: columns(x=[["a"] * 60_000_000, ["b"]]), "x", "would take more than"
+    ),
+    "deep.jsonl": (
+        lambda: b'{"x": ' + b"[" * 10**6 + b"]" * 10**6 + b', "y": 1}', ["y"], "line 1: it is no JSON"
+    ),
+    "keys.jsonl": (
+        lambda: b"".join(b'{"k%d": 1}\n' % number for number in range(26_000)),
+        1,
+        "too many different keys",
+    ),
+    "quotes.csv": (lambda: b"y,x\n1,\"[" + b"'" * 3_000_000 + b"]\"\n", "x", "lists no labels at all"),
     "struct-labels.parquet": (lambda: columns(x=[{"a": 1}, {"a": 2}]), ["x"], "'x' is of type struct"),
     "decimals.parquet": (
         lambda: columns(x=pa.array([1, 2]).cast(pa.decimal128(38, 2))),

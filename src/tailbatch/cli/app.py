@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from tailbatch import __version__
-from tailbatch.cli import datasets, models, study
-from tailbatch.cli.terminal import printable
+from tailbatch.cli import answers, datasets, models, study
+from tailbatch.cli.terminal import in_the_commands_words, printable
 from tailbatch.errors import TailbatchError
 
 app = typer.Typer(
@@ -18,9 +18,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(datasets.app, name="datasets")
 models.register(app)
+answers.register(app)
 study.register(app)
+app.add_typer(datasets.app, name="datasets")
 
 
 def _print_version(asked: bool) -> None:
@@ -43,13 +44,15 @@ def _options(
 ) -> None:
     """Choose mini-batches that show a network the rare labels.
 
-    [bold]Start here[/bold]
+    [bold]Start here[/bold], with a table of yours whose column tags lists the labels of a row
 
-      tailbatch datasets describe debtags      the dataset inside the package
+      tailbatch fit mine.csv --labels tags --out model
 
-      tailbatch datasets list                  the benchmarks known by name
+      tailbatch predict model new.csv --out predictions.csv
 
-      tailbatch datasets describe mine.arff    your own file
+      tailbatch datasets describe mine.csv --labels tags    what it holds, and what is odd
+
+      tailbatch datasets describe debtags                   the dataset inside the package
     """
 
 
@@ -73,7 +76,7 @@ def main() -> None:
 def _explain(error: Exception) -> tuple[str, int]:
     """Return one sentence for a person, and the exit code."""
     if isinstance(error, TailbatchError):
-        return str(error), 2
+        return in_the_commands_words(str(error)), 2
     if isinstance(error, OSError) and error.strerror:
         # The system names no file where a write or a flush fails.
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 2

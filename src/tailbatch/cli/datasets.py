@@ -3,38 +3,37 @@
 Imports that take time are made inside the commands, so that ``--help`` answers at once.
 """
 
-import json
-import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from enum import StrEnum
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.terminal import printable
+from tailbatch.cli.options import (
+    AsJson,
+    Data,
+    Kinds,
+    Labels,
+    Missing,
+    MissingOption,
+    Text,
+    TextEncoder,
+    load_for_command,
+    print_json,
+)
+from tailbatch.cli.terminal import in_the_commands_words, printable
 from tailbatch.errors import DataError, TailbatchError
 
 if TYPE_CHECKING:
-    from tailbatch.data.dataset import MultiLabelDataset
+    from tailbatch.data import MultiLabelDataset
 
 app = typer.Typer(
     help="Find, fetch, check and describe multi-label datasets.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-
-
-class Missing(StrEnum):
-    """What to do with missing values."""
-
-    ERROR = "error"
-    IMPUTE = "impute"
 
 
 @app.command("list")
@@ -58,27 +57,19 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 @app.command()
 def describe(
-    dataset: Annotated[
-        str, typer.Argument(help="A known name, or a file: ARFF, LIBSVM, CSV, TSV, Parquet, npz.")
-    ],
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Where the labels are: 5 (first five columns), -5 (last five), names or a prefix "
-            "of columns, one column that lists them, or a MULAN XML file.",
-            metavar="LABELS",
-        ),
-    ] = None,
-    missing: Annotated[
-        Missing, typer.Option(help="Refuse missing feature values, or fill them in.")
-    ] = Missing.ERROR,
+    dataset: Data,
+    labels: Labels = None,
+    missing: MissingOption = Missing.IMPUTE,
+    text: Text = None,
+    kinds: Kinds = None,
+    text_encoder: TextEncoder = None,
     picture: Annotated[
         Path | None,
         typer.Option(help="Also draw the label frequencies into this .png or .svg file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the size, imbalance and oddities of a dataset.
+    """Show the size, imbalance and oddities of a dataset, and what its columns are taken for.
 
     For example:
 
@@ -86,7 +77,7 @@ def describe(
 
       tailbatch datasets describe yeast --picture yeast.png
 
-      tailbatch datasets describe mine.csv --labels topic_
+      tailbatch datasets describe mine.csv --labels tags --text subject --as price=number
 
       tailbatch datasets describe mine.arff --labels -14 --json
     """
@@ -94,16 +85,18 @@ def describe(
     from tailbatch.data import catalog
     from tailbatch.report import description
 
-    facts = description.describe(load_for_command(dataset, labels, missing))
+    data = load_for_command(dataset, labels, missing, text, kinds, text_encoder)
+    data = replace(data, notices=tuple(map(in_the_commands_words, data.notices)))
+    facts = description.describe(data)
     if picture is not None:
         from tailbatch.report import figures
 
         figures.save(figures.label_frequencies(facts), picture)
     if as_json:
-        print_json(asdict(facts))
+        print_json({**asdict(facts), "columns": _columns(data)})
     else:
         name = catalog.known_name(dataset) or dataset.casefold()
-        pictures.show_description(facts, catalog.catalog().get(name))
+        pictures.show_description(facts, catalog.catalog().get(name), data.columns)
         if picture is not None:
             typer.echo(f"\nPicture: {printable(str(picture))}")
 
@@ -123,7 +116,7 @@ def get(
     from tailbatch.data import catalog
 
     for name in names:
-        typer.echo(_fetched(catalog.known(name).name))
+        typer.echo(fetched(catalog.known(name).name))
 
 
 @app.command()
@@ -134,7 +127,7 @@ def check(
     """Compare the known files in a folder with their published hash and facts.
 
     Exit code 1 if a file cannot be used. A file that differs in its bytes and agrees in its facts
-    can: it may have been written anew by another tool.
+    can: another tool may have written it again.
 
     For example:
 
@@ -170,32 +163,14 @@ def _checked(path: Path) -> dict[str, Any]:
     return {"path": path, "same_bytes": same_bytes, "problem": problem}
 
 
-def load_for_command(
-    name_or_path: str, labels: str | None, missing: Missing
-) -> "MultiLabelDataset":
-    """Load the dataset a command names, fetching it first where it is known and not here."""
-    from tailbatch.data import catalog, load_dataset
-
-    # What a reader left out or changed is part of the description: say it there, not here too.
-    logging.getLogger("tailbatch.data").setLevel(logging.ERROR)
-    if not Path(name_or_path).is_file() and name_or_path.casefold() in catalog.catalog():
-        _fetched(name_or_path)
-    return load_dataset(name_or_path, labels=_label_option(labels), missing=missing.value)
-
-
-def _label_option(text: str | None) -> int | str | list[str] | None:
-    if text is None:
+def _columns(data: "MultiLabelDataset") -> dict[str, dict[str, str]] | None:
+    """Return what each column of a table was taken for, and why."""
+    if data.columns is None:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    from tailbatch.data.suffixes import label_file
-
-    return text.split(",") if "," in text and label_file(text) is None else text
+    return {name: {"kind": t.kind, "why": t.why} for name, t in data.columns.taken.items()}
 
 
-def _fetched(name: str) -> Path:
+def fetched(name: str) -> Path:
     """Return the file of a known dataset, with a progress bar while it downloads."""
     from tailbatch.data import catalog
 
@@ -216,19 +191,3 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(f"Downloading {name}", total=None)
         yield lambda received, size: bar.update(task, completed=received, total=size)
-
-
-def print_json(value: object) -> None:
-    """Print a value as JSON, with null for numbers that are not finite."""
-    typer.echo(json.dumps(_plain(value), indent=2))
-
-
-def _plain(value: Any) -> Any:
-    """Return a value JSON can hold: paths as text, numbers that are not finite as null."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""The commands ``tailbatch fit``, ``predict`` and ``evaluate``.
+"""The commands ``tailbatch fit`` and ``predict``.
 
 Imports that take time are made inside the commands, so that ``--help`` answers at once.
 """
@@ -14,28 +14,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.datasets import AsJson, Missing, load_for_command, print_json
-from tailbatch.cli.terminal import named_table, named_value, number, printable
+from tailbatch.cli.options import (
+    Data,
+    Kinds,
+    Labels,
+    Missing,
+    MissingOption,
+    Text,
+    TextEncoder,
+    load_for_command,
+    note,
+)
+from tailbatch.cli.terminal import count, named_table, named_value, number, printable
 from tailbatch.errors import DataError, ModelError, TrainingInterrupted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailbatch.data import MultiLabelDataset
+    from tailbatch.data import Columns, MultiLabelDataset
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.training import Callback, Epoch
 
-Data = Annotated[
-    str, typer.Argument(help="A known name, or a file: ARFF, LIBSVM, CSV, TSV, Parquet, npz.")
-]
-Labels = Annotated[
-    str | None,
-    typer.Option(
-        help="Where the labels are: 5 (first five columns), -5 (last five), names or a prefix of "
-        "columns, one column that lists them, or a MULAN XML file.",
-        metavar="LABELS",
-    ),
-]
 Folder = Annotated[Path, typer.Argument(help="The folder that `tailbatch fit` wrote.")]
 
 
@@ -44,15 +43,17 @@ class Kind(StrEnum):
 
     PROBA = "proba"
     LABELS = "labels"
+    TAGS = "tags"
 
 
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder for the trained model.")],
     labels: Labels = None,
-    missing: Annotated[
-        Missing, typer.Option(help="Refuse missing feature values, or fill them in.")
-    ] = Missing.ERROR,
+    missing: MissingOption = Missing.ERROR,
+    text: Text = None,
+    kinds: Kinds = None,
+    text_encoder: TextEncoder = None,
     model: Annotated[
         str, typer.Option(help="mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
     ] = "mlp",
@@ -98,14 +99,16 @@ def fit(
             metavar="NAME=VALUE",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where Ctrl-C stopped.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue where Ctrl-C stopped.")
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what the folder holds.")
     ] = False,
 ) -> None:
     """Train a classifier on a dataset and save it to a folder.
 
-    Ctrl-C saves what was reached; the same command with --resume goes on from there.
+    Ctrl-C saves what was reached; the same command with --resume continues from there.
 
     For example:
 
@@ -113,7 +116,7 @@ def fit(
 
       tailbatch fit yeast --model dela --strategy adaptive --out model --lr 0.001
 
-      tailbatch fit mine.csv --labels topic_ --out model --thresholds tuned
+      tailbatch fit mine.csv --labels tags --text subject --out model --thresholds tuned
 
       tailbatch fit debtags --out model --strategy random --loss weighted_bce
 
@@ -128,9 +131,10 @@ def fit(
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
         wait_for_ranks()
-        dataset = load_for_command(data, labels, missing)
-        for notice in dataset.notices if writes else ():
-            typer.echo(f"Note: {printable(notice)}", err=True)
+        dataset = load_for_command(data, labels, missing, text, kinds, text_encoder)
+        note(*(dataset.notices if writes else ()))
+        if dataset.n_samples < 2:
+            raise DataError(f"{data} has 1 row, and training needs at least 2: add rows")
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
@@ -143,6 +147,7 @@ def fit(
             validation_fraction=validation,
             thresholds=_number_or_word(thresholds),
             label_names=tuple(dataset.label_names),
+            columns=_columns(dataset),
             device=device,
             random_state=seed,
             callbacks=(callback,),
@@ -150,11 +155,12 @@ def fit(
             **nested,
         )
         try:
-            classifier.fit(_frame(dataset), dataset.Y)
+            features = frame_of(dataset) if dataset.frame is None else dataset.frame
+            classifier.fit(features, dataset.Y)
         except TrainingInterrupted as stopped:
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
             if writes:
-                typer.echo(f"\n{stopped}\nTo go on: {again} --resume", err=True)
+                typer.echo(f"\n{stopped}\nTo continue: {again} --resume", err=True)
             raise typer.Exit(130) from None
     if writes:
         _keep(classifier, out)
@@ -172,67 +178,58 @@ def predict(
     folder: Folder,
     data: Data,
     out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
-    kind: Annotated[Kind, typer.Option(help="Probabilities, or zeros and ones.")] = Kind.PROBA,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="Probabilities, zeros and ones, or one column of tags such as bug;billing."
+        ),
+    ] = Kind.PROBA,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to copy, such as ticket_id; may be repeated.", metavar="COLUMN"
+        ),
+    ] = None,
+    digits: Annotated[int, typer.Option(min=1, max=17, help="Digits of a probability.")] = 4,
     labels: Labels = None,
 ) -> None:
     """Predict the labels of a file: one row for each of its rows, one column for each label.
 
-    A table (CSV, TSV, Parquet) needs only the feature columns, in any order.
+    A table (CSV, TSV, JSON lines, Parquet) needs only the feature columns, in any order.
 
     For example:
 
       tailbatch predict model new.csv --out predictions.csv
 
-      tailbatch predict model new.csv --out predictions.parquet --kind labels
+      tailbatch predict model new.csv --out tags.csv --kind tags --keep ticket_id
     """
     import pandas as pd
 
+    from tailbatch.data.labels import label_sets
     from tailbatch.estimator import TailbatchClassifier
 
     if out.suffix not in (".csv", ".parquet"):
         raise DataError(f"{out} must end in .csv or .parquet")
     classifier = TailbatchClassifier.load(folder)
-    features = _features(data, labels, classifier)
-    values = (
-        classifier.predict_proba(features) if kind is Kind.PROBA else classifier.predict(features)
+    features, frame = features_of(data, labels, classifier)
+    table = kept_columns(frame, keep, data)
+    names = list(classifier.label_names_)
+    if kind is Kind.PROBA:
+        values = pd.DataFrame(classifier.predict_proba(features).round(digits), columns=names)
+    else:
+        values = pd.DataFrame(classifier.predict(features), columns=names)
+    if kind is Kind.TAGS:
+        rows = label_sets(values.to_numpy(), names)
+        values = pd.DataFrame({"tags": [";".join(sorted(row)) for row in rows]})
+    write_table(pd.concat([table, values], axis=1), out)
+    typer.echo(
+        f"{count(len(values), 'row')} and {count(len(names), 'label')} in {printable(str(out))}"
     )
-    _write(pd.DataFrame(values, columns=list(classifier.label_names_)), out)
-    typer.echo(f"{len(values):,} rows and {values.shape[1]:,} labels in {printable(str(out))}")
-
-
-def evaluate(folder: Folder, data: Data, labels: Labels = None, as_json: AsJson = False) -> None:
-    """Compare the predictions for a labeled file with its labels.
-
-    For example:
-
-      tailbatch evaluate model test.arff
-
-      tailbatch evaluate model test.csv --labels topic_ --json
-    """
-    from tailbatch import metrics
-    from tailbatch.estimator import TailbatchClassifier
-    from tailbatch.estimator.columns import aligned
-
-    classifier = TailbatchClassifier.load(folder)
-    dataset = load_for_command(data, labels or _label_columns(data, classifier), Missing.ERROR)
-    dataset = aligned(dataset, classifier.feature_names_in_, classifier.label_names_)
-    values = metrics.evaluate(
-        dataset.Y,
-        classifier.predict_proba(_frame(dataset)),
-        minority=classifier.minority_labels_,
-        thresholds=classifier.thresholds_,
-    )
-    if as_json:
-        print_json(values)
-        return
-    for name, value in values.items():
-        direction = "higher" if metrics.METRICS[name].higher_is_better else "lower"
-        typer.echo(f"{name:<34}{number(value, 4):>8}   {direction} is better")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    for command in (fit, predict, evaluate):
+    for command in (fit, predict):
         app.command()(command)
 
 
@@ -244,15 +241,15 @@ def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> No
     if resume and tries == (out / "training.safetensors").exists():
         begun, asked = ("without", "with") if tries else ("with", "without")
         raise ModelError(
-            f"the training in {out} was begun {begun} --pressure auto, this command is {asked} it: go "
-            "on with the pressure it was begun with, or choose another folder"
+            f"the training in {out} was begun {begun} --pressure auto, this command is {asked} it: "
+            "continue with the pressure it was begun with, or choose another folder"
         )
     if overwrite and not resume:
         for path in unfinished:
             path.unlink()
     elif unfinished and not resume:
         raise ModelError(
-            f"{out} holds an unfinished training: add --resume to go on, or --overwrite"
+            f"{out} holds an unfinished training: add --resume to continue it, or --overwrite"
         )
     elif finished and not resume:
         raise ModelError(f"{out} holds a trained model: choose another folder, or add --overwrite")
@@ -279,7 +276,20 @@ def _nested(settings: list[str]) -> dict[str, Any]:
     return dict(map(named_value, settings))
 
 
-def _frame(dataset: "MultiLabelDataset") -> "pd.DataFrame":
+def _columns(dataset: "MultiLabelDataset") -> "Columns | None":
+    """Return what the columns of a table are taken for, without those that are left out already."""
+    from dataclasses import replace
+
+    if dataset.columns is None:
+        return None
+    asked = dataset.columns.columns
+    if dataset.frame is not None:
+        return asked
+    kinds = {name: kind for name, kind in asked.kinds.items() if name in dataset.feature_names}
+    return replace(asked, kinds=kinds)
+
+
+def frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
     """Return the features with their names, so that the classifier remembers them."""
     import pandas as pd
 
@@ -289,25 +299,51 @@ def _frame(dataset: "MultiLabelDataset") -> "pd.DataFrame":
     return pd.DataFrame(dataset.X, columns=names)
 
 
-def _features(data: str, labels: str | None, classifier: "TailbatchClassifier") -> "pd.DataFrame":
-    """Read the features of a file; a table needs no labels."""
+def features_of(
+    data: str, labels: str | None, classifier: "TailbatchClassifier"
+) -> "tuple[Any, pd.DataFrame | None]":
+    """Read the features of a file, which needs no labels if it is a table; and the table."""
     from tailbatch.data.suffixes import is_table
-    from tailbatch.estimator.columns import aligned, read_features
+    from tailbatch.estimator.columns import aligned, columns_of, read_for
 
-    names = classifier.feature_names_in_
+    columns = columns_of(classifier)
     if Path(data).is_file() and is_table(data):
-        return read_features(Path(data), names)
-    return _frame(aligned(load_for_command(data, labels, Missing.ERROR), names, ()))
+        frame, notices = read_for(columns, Path(data))
+        try:
+            features, more = columns.transform(frame)
+        except DataError as error:
+            raise DataError(f"{data}: {error}") from None
+        note(*notices, *more)
+        if classifier.columns_ is None:
+            import pandas as pd
+
+            features = pd.DataFrame(features, columns=list(columns.feature_names))
+        return features, frame
+    dataset = aligned(load_for_command(data, labels), columns.feature_names, ())
+    return (frame_of(dataset) if classifier.columns_ is None else dataset.X), None
 
 
-def _label_columns(data: str, classifier: "TailbatchClassifier") -> str | None:
-    """Return the trained labels as columns for a table; other formats know their labels."""
-    from tailbatch.data.suffixes import is_table
+def kept_columns(
+    frame: "pd.DataFrame | None", names: list[str] | None, data: str
+) -> "pd.DataFrame":
+    """Return the columns of a table to copy beside what is predicted."""
+    import pandas as pd
 
-    return ",".join(classifier.label_names_) if is_table(data) else None
+    from tailbatch.data.cells import columns_text
+
+    if not names:
+        return pd.DataFrame()
+    if frame is None:
+        raise DataError(f"--keep {names[0]} needs a table with columns, and {data} is none")
+    known = [str(column) for column in frame.columns]
+    for name in names:
+        if name not in known:
+            raise DataError(f"--keep {name}: {data} has no such column{columns_text(known, name)}")
+    return frame[names].reset_index(drop=True)
 
 
-def _write(table: "pd.DataFrame", out: Path) -> None:
+def write_table(table: "pd.DataFrame", out: Path) -> None:
+    """Write a table as CSV or Parquet, replacing the file whole."""
     from tailbatch.files import replacing
     from tailbatch.report.export import csv_text
 
@@ -325,7 +361,8 @@ def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
     if classifier.selection_pressure == "auto":
         typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")
     place = shlex.quote(str(out))
-    typer.echo(f"The model is in {place}. Next: tailbatch predict {place} DATA --out labels.csv")
+    typer.echo(f"The model and its card are in {place}.")
+    typer.echo(f"Next: tailbatch predict {place} DATA --out labels.csv")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What the ``datasets`` commands show on a terminal, 80 columns wide or more."""
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -9,19 +10,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.terminal import bar, number, printable
+from tailbatch.cli.terminal import bar, count, in_the_commands_words, number, printable
+from tailbatch.data import FittedColumns
 from tailbatch.data.catalog import KnownDataset
 from tailbatch.report.description import Cooccurrence, Description, LabelFacts
 
 MINORITY = "dark_orange3"
 SHOWN_LABELS = 20
+SHOWN_COLUMNS = 30
 _NAMED_LABELS = 24
 _BAR_WIDTH = 24
 
 
 def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None:
     """Print a table of known datasets."""
-    table = _table(
+    table = table_of(
         "dataset", "domain", ">rows", ">features", ">labels", ">card.", ">MeanIR", "file"
     )
     for entry in entries:
@@ -50,11 +53,18 @@ def _where(entry: KnownDataset, is_here: bool) -> str:
     return f"{file.bytes / 1e3:,.0f} kB" if file.urls else "by hand"
 
 
-def show_description(facts: Description, entry: KnownDataset | None = None) -> None:
-    """Print the facts of a dataset, and where it comes from if it is a known one."""
+def show_description(
+    facts: Description,
+    entry: KnownDataset | None = None,
+    columns: FittedColumns | None = None,
+) -> None:
+    """Print the facts of a dataset, its columns if it is a table, and where a known one comes from."""
     console = Console(highlight=False)
     console.print(Text(printable(facts.name), style="bold"))
     console.print(_facts_table(facts))
+    if columns is not None and columns.taken:
+        _section(console, "Columns", "what they are taken for; --as COLUMN=KIND changes it")
+        console.print(_columns_table(columns))
     _section(console, "Label frequencies", "minority labels are marked *")
     console.print(_frequency_table(facts, ascii_only=not console.encoding.startswith("utf")))
     if len(facts.cooccurrence.names) > 1:
@@ -88,8 +98,23 @@ def _facts_table(facts: Description) -> Table:
     return table
 
 
+def _columns_table(columns: FittedColumns) -> Table:
+    table = table_of("column", "taken for", ">features")
+    table.add_column("because")
+    width = {part.name: len(part.feature_names) for part in columns.parts}
+    for name, taken in islice(columns.taken.items(), SHOWN_COLUMNS):
+        why = in_the_commands_words(taken.why)
+        style = "dim" if taken.kind == "ignore" else ""
+        kind = "left out" if taken.kind == "ignore" else taken.kind
+        features = f"{width[name]:,}" if name in width else ""
+        table.add_row(_name(name), kind, features, Text(printable(why)), style=style)
+    if (rest := len(columns.taken) - SHOWN_COLUMNS) > 0:
+        table.add_row(f"... {count(rest, 'more column')}", "", "", "")
+    return table
+
+
 def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
-    table = _table("label", ">rows", ">share", ">IRLbl", "")
+    table = table_of("label", ">rows", ">share", ">IRLbl", "")
     largest = max(facts.labels[0].positives, 1)
     for label in _both_ends(facts.labels):
         if label is None:
@@ -99,7 +124,7 @@ def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
             continue
         style = MINORITY if label.is_minority else ""
         table.add_row(
-            _name(label.name, mark=" *" if label.is_minority else ""),
+            label_name(label.name, is_minority=label.is_minority),
             f"{label.positives:,}",
             f"{label.share:.1%}",
             number(label.imbalance_ratio, 1),
@@ -119,7 +144,7 @@ def _both_ends(labels: Sequence[LabelFacts]) -> Sequence[LabelFacts | None]:
 
 def _cooccurrence_table(facts: Cooccurrence) -> Table:
     numbers = [f">{position}" for position in range(1, len(facts.names) + 1)]
-    table = _table("label", *numbers)
+    table = table_of("label", *numbers)
     for position, (name, shares) in enumerate(zip(facts.names, facts.share, strict=True)):
         cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
         table.add_row(_name(f"{position + 1} {name}"), *cells)
@@ -161,13 +186,18 @@ def _section(console: Console, title: str, remark: str = "") -> None:
     console.print(Text.assemble((title, "bold"), (f"  {remark}" if remark else "", "dim")))
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str) -> Table:
     """Return an empty table; a column whose name starts with > is set to the right."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         right = column.startswith(">")
         table.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=True)
     return table
+
+
+def label_name(name: str, *, is_minority: bool) -> Text:
+    """Return a label's name for a table, marked if it is a minority label."""
+    return _name(name, mark=" *" if is_minority else "")
 
 
 def _name(text: str, *, mark: str = "", longest: int = 26) -> Text:

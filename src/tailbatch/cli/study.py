@@ -15,6 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailbatch.cli.options import (
+    Kinds,
+    Labels,
+    Missing,
+    MissingOption,
+    Text,
+    TextEncoder,
+    kinds_option,
+    label_option,
+)
 from tailbatch.cli.terminal import named_table, printable
 from tailbatch.errors import ResultError, require
 from tailbatch.files import replacing
@@ -61,9 +71,11 @@ def register(root: typer.Typer) -> None:
 
 def compare(
     data: Annotated[list[str], typer.Argument(help="Datasets: names, or files.")],
-    labels: Annotated[
-        str | None, typer.Option(help="Where the labels are, as in `datasets describe`.")
-    ] = None,
+    labels: Labels = None,
+    missing: MissingOption = Missing.ERROR,
+    text: Text = None,
+    kinds: Kinds = None,
+    text_encoder: TextEncoder = None,
     models: Annotated[
         str,
         typer.Option(
@@ -110,7 +122,7 @@ def compare(
 
     For example:
 
-      tailbatch compare mine.arff --epochs 50
+      tailbatch compare mine.csv --labels tags --text subject
 
       tailbatch compare scene yeast --models dela,clif --strategies random,hard,adaptive,chain
 
@@ -122,13 +134,20 @@ def compare(
     from tailbatch.study import Study
 
     _use_data(data_home)
-    where = _label_columns(labels)
+    table = {
+        "labels": label_option(labels),
+        "missing": "impute" if missing is Missing.IMPUTE else None,
+        "text": text,
+        "kinds": kinds_option(kinds),
+        "text_encoder": text_encoder,
+    }
+    table = {name: value for name, value in table.items() if value}
     learners = [named_table(text) for text in _names(models)]
     recipe = recipe_of(*(each["name"] for each in learners))
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
-        datasets=data if where is None else [{"path": name, "labels": where} for name in data],
+        datasets=[{"path": name, **table} for name in data] if table else data,
         preparations=[preparation],
         models=learners,
         losses=None if losses is None else [named_table(text) for text in _names(losses)],
@@ -164,10 +183,10 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     study: Annotated[str | None, typer.Option(help="Only the runs of this study.")] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Also write one row a run to a CSV file.")
+        Path | None, typer.Option(help="Also write one row per run to a CSV file.")
     ] = None,
     parquet: Annotated[
-        Path | None, typer.Option(help="Also write one row a run to a Parquet file.")
+        Path | None, typer.Option(help="Also write one row per run to a Parquet file.")
     ] = None,
 ) -> None:
     """Make one page of tables, curves and figures from a store.
@@ -398,9 +417,3 @@ def _use_data(folder: Path | None) -> None:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _label_columns(text: str | None) -> int | str | list[str] | None:
-    if text is None or "," in text:
-        return text and _names(text)
-    return int(text) if text.removeprefix("-").isdigit() else text

@@ -2,12 +2,61 @@
 
 import json
 import math
+import re
+import shlex
 from typing import Any
 
 from tailbatch.errors import StudyError
 from tailbatch.errors import printable as printable
 
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+
+
+#: What Python's arguments are called on the command line.
+_OPTIONS = {
+    "selection_pressure": "--pressure",
+    "validation_fraction": "--validation",
+    "batch_size": "--batch-size",
+    "warm_up_epochs": "--warm-up",
+    "n_folds": "--folds",
+    "random_state": "--seed",
+}
+_LABEL_LIST = re.compile(r"labels=\[(.*?)\]")
+_SETTING = re.compile(r"\b(labels|missing|text|text_encoder)=('[^']*')?")
+_KINDS = re.compile(r"""kinds=\{('[^']*'|"[^"]*"): '([^']*)'\}""")
+_KNOWN_OPTION = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
+
+
+def in_the_commands_words(message: str) -> str:
+    """Return a message that names arguments of Python as one that names options of the command line.
+
+    Examples
+    --------
+    >>> in_the_commands_words("pass labels='my tags' or missing='impute'")
+    "pass --labels 'my tags' or --missing impute"
+    >>> in_the_commands_words("leave it out with kinds={'id': 'ignore'}; pass labels= (a list)")
+    'leave it out with --as id=ignore; pass --labels (a list)'
+    """
+    message = _KINDS.sub(lambda m: "--as " + shlex.quote(f"{m[1][1:-1]}={m[2]}"), message)
+    message = _LABEL_LIST.sub(
+        lambda m: "--labels " + m[1].replace("'", "").replace(" ", ""), message
+    )
+    message = _SETTING.sub(
+        lambda m: f"--{m[1].replace('_', '-')}" + (f" {shlex.quote(m[2][1:-1])}" if m[2] else ""),
+        message,
+    )
+    return _KNOWN_OPTION.sub(lambda m: _OPTIONS[m[1]], message)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural where it is not one.
+
+    Examples
+    --------
+    >>> count(1, "row"), count(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def bar(share: float, width: int, *, ascii_only: bool = False) -> str:

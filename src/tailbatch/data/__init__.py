@@ -1,6 +1,7 @@
 """Room: any multi-label file in; a checked dataset, known facts and fair folds out."""
 
 from tailbatch.data.arff import read_arff
+from tailbatch.data.columns import Columns, FittedColumns
 from tailbatch.data.dataset import Features, IntArray, LabelMatrix, MultiLabelDataset
 from tailbatch.data.folds import Fold, Parts, split, stratified_folds, stratified_split
 from tailbatch.data.npz import save_npz
@@ -20,7 +21,9 @@ from tailbatch.data.scaling import (
 __all__ = [
     "PREPARATIONS",
     "SCALINGS",
+    "Columns",
     "Features",
+    "FittedColumns",
     "Fold",
     "IntArray",
     "LabelMatrix",

@@ -3,21 +3,23 @@
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from tailbatch.data.frames import FrameLabels, frame_features, frame_labels
+from tailbatch.data.column_parts import Encoder
+from tailbatch.data.columns import Columns, FittedColumns, Missing
+from tailbatch.data.label_columns import FrameLabels, frame_labels
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.data.labels import canonical_csr, checked_labels, row_and_column, stored_labels
 from tailbatch.data.names import NumberedNames, framed
 from tailbatch.data.text import first_repeated
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +57,10 @@ class MultiLabelDataset:
         What a reader left out or changed, one sentence each.
     missing
         Labels that nobody knows, (n, q), stored as Y, which is False there; None where all are known.
+    columns, frame
+        How the columns of a table became X, fitted on all its rows; and the columns themselves, where
+        words, categories or filled-in values depend on the rows that they are learned from:
+        `tailbatch.data.split` learns them again from the training rows of a fold.
 
     Examples
     --------
@@ -75,6 +81,8 @@ class MultiLabelDataset:
     label_names: Sequence[str]
     notices: tuple[str, ...] = ()
     missing: LabelMatrix | None = None
+    columns: FittedColumns | None = None
+    frame: "pd.DataFrame | None" = None
 
     def __post_init__(self) -> None:
         if self.missing is not None and self.missing.shape != self.Y.shape:
@@ -155,25 +163,31 @@ class MultiLabelDataset:
         *,
         labels: FrameLabels,
         name: str = "data",
-        missing: Literal["error", "impute"] = "error",
+        missing: Missing = "error",
+        text: Sequence[str] = (),
+        kinds: Mapping[str, str] | None = None,
+        text_encoder: str | Encoder | None = None,
     ) -> Self:
         """Make a dataset of a pandas data frame.
 
         Parameters
         ----------
         frame
-            One row for each sample. Numbers and booleans become features as they are; strings and
-            categories become one column for each value (one 0/1 column for two values). Columns
-            of strings that are all different identify rows and are left out with a notice.
+            One row for each sample. Numbers and booleans become features as they are, dates become
+            numbers, categories one column for each value, free text TF-IDF weights of its words.
+            Columns that number or identify rows are left out with a notice.
         labels
-            The names of the label columns; 5 for the first five or -5 for the last five columns;
+            The names of 0/1 label columns; 5 for the first five or -5 for the last five columns;
             the prefix that exactly the label columns share; or the name of one column that lists
-            each row's labels, such as ``sports;politics``.
+            each row's labels: as lists, sets or arrays, or as text such as ``sports;politics`` or
+            ``['sports', 'politics']``. A colon and the delimiter may follow, ``topics:;``.
         name
             What to call the dataset.
         missing
             ``"error"`` refuses missing values in features, ``"impute"`` fills in the column's mean
             or most frequent value. Missing labels are always refused.
+        text, kinds, text_encoder
+            What to take columns for, where that is not what their values say; see `Columns`.
 
         Examples
         --------
@@ -181,15 +195,53 @@ class MultiLabelDataset:
         >>> frame = pd.DataFrame({"length": [3.0, 5.0], "topics": ["sports;politics", "sports"]})
         >>> MultiLabelDataset.from_frame(frame, labels="topics").label_names
         ('politics', 'sports')
+        >>> frame["topics"] = [["sports", "politics"], []]
+        >>> MultiLabelDataset.from_frame(frame, labels="topics").Y.tolist()
+        [[True, True], [False, False]]
         """
         chosen, Y, label_names = frame_labels(frame, labels)
-        X, feature_names, notices = frame_features(frame.drop(columns=chosen), missing=missing)
-        for notice in notices:
-            _LOGGER.warning("%s: %s", name, notice)
-        dataset = cls.from_arrays(
-            X, Y, name=name, feature_names=feature_names, label_names=label_names
+        columns = Columns(text, kinds or {}, missing, text_encoder, labels)
+        return cls.from_columns(
+            frame.drop(columns=chosen), Y, columns, name=name, label_names=label_names
         )
-        return replace(dataset, notices=notices)
+
+    @classmethod
+    def from_columns(
+        cls,
+        frame: "pd.DataFrame",
+        Y: ArrayLike,
+        columns: Columns,
+        *,
+        name: str = "data",
+        label_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Make a dataset of feature columns and labels.
+
+        Parameters
+        ----------
+        frame
+            The feature columns.
+        Y
+            (n, q) labels.
+        columns
+            What to take the columns for.
+        name, label_names
+            As in `from_arrays`.
+        """
+        pd = require("pandas", extra="cli")
+        kinds = set(frame.dtypes)
+        if kinds and all(isinstance(kind, pd.SparseDtype) for kind in kinds):
+            X, names, fitted = frame.sparse.to_coo(), [str(c) for c in frame.columns], None
+        else:
+            fitted = columns.fit(frame)
+            (X, _), names = fitted.transform(frame), list(fitted.feature_names)
+        dataset = cls.from_arrays(X, Y, name=name, feature_names=names, label_names=label_names)
+        if fitted is None:
+            return dataset
+        for notice in fitted.notices:
+            _LOGGER.warning("%s: %s", name, notice)
+        kept = frame if fitted.depends_on_rows else None
+        return replace(dataset, notices=fitted.notices, columns=fitted, frame=kept)
 
     @property
     def n_samples(self) -> int:
@@ -240,7 +292,8 @@ class MultiLabelDataset:
         if rows.size == 0:
             rows = rows.astype(np.int64)  # an empty list would be one of floats
         missing = None if self.missing is None else self.missing[rows]
-        return replace(self, X=self.X[rows], Y=self.Y[rows], missing=missing)
+        frame = None if self.frame is None else self.frame.iloc[rows]
+        return replace(self, X=self.X[rows], Y=self.Y[rows], missing=missing, frame=frame)
 
     def with_features(self, columns: ArrayLike) -> Self:
         """Return the dataset with only the feature columns at `columns`, in that order.
@@ -253,7 +306,7 @@ class MultiLabelDataset:
         """
         chosen = np.asarray(columns, dtype=np.int64)
         names = tuple(self.feature_names[column] for column in chosen)
-        return replace(self, X=self.X[:, chosen], feature_names=names)
+        return replace(self, X=self.X[:, chosen], feature_names=names, columns=None, frame=None)
 
     def with_labels(self, columns: ArrayLike) -> Self:
         """Return the dataset with only the label columns at `columns`, in that order.

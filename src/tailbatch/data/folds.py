@@ -36,10 +36,17 @@ class Fold:
     test: IntArray
 
 
-def stratified_folds(Y: LabelMatrix, *, n_folds: int, seed: int) -> tuple[Fold, ...]:
-    """Return one fold a round; each row is held out exactly once, for validation or for test.
+def stratified_folds(
+    Y: LabelMatrix, *, n_folds: int, seed: int, groups: npt.ArrayLike | None = None
+) -> tuple[Fold, ...]:
+    """Return `n_folds` folds; each row is held out exactly once, for validation or for test.
 
     The held-out rows are split in half, stratified too, so five folds give 80/10/10.
+
+    Rare labels: where no row has two labels, a label with at least `n_folds` positives is held out in
+    every fold, and one with at least two is in the training rows of every fold. Where rows share labels
+    no rule can promise that for all labels at once; then rows are moved until no single move could give
+    a fold a label it lacks without taking the last positive of another such label from a fold.
 
     Parameters
     ----------
@@ -49,6 +56,9 @@ def stratified_folds(Y: LabelMatrix, *, n_folds: int, seed: int) -> tuple[Fold, 
         From 2 to n / 2, so that both halves of a held-out fold have rows.
     seed
         The same seed gives the same folds.
+    groups
+        (n,) the group of each row, such as a patient or an author: the rows of a group are never split
+        between training, validation and test. Labels are then spread as evenly as whole groups allow.
 
     Examples
     --------
@@ -64,22 +74,41 @@ def stratified_folds(Y: LabelMatrix, *, n_folds: int, seed: int) -> tuple[Fold, 
             f"n_folds must be from 2 to half the number of rows, got {n_folds} for {n} rows "
             "(the held-out fold is split into validation and test)"
         )
-    fold_of = _deal_rows(labels, np.full(n_folds, 1 / n_folds), stream(seed, "folds"))
+    shares, group_of = np.full(n_folds, 1 / n_folds), _checked_groups(groups, n, n_folds)
+    if group_of is None:
+        fold_of = _deal_rows(labels, shares, stream(seed, "folds"))
+        fold_of = _give_each_part_one(labels, fold_of, n_folds)
+    else:
+        fold_of = _deal_groups(labels, group_of, shares, stream(seed, "folds"))
     folds = []
     for number in range(n_folds):
         held_out = np.flatnonzero(fold_of == number)
-        if len(held_out) < 2:  # the published rules balance labels first, sizes second
+        held = None if group_of is None else group_of[held_out]
+        pieces = len(held_out) if held is None else len(np.unique(held))
+        if pieces < 2:  # the published rules balance labels first, sizes second
+            what = "row" if held is None else "group"
             raise DataError(
-                f"fold {number} gets 1 row, too few to split into validation and test; "
-                "ask for fewer folds"
+                f"fold {number} gets {pieces} {what}{'' if pieces == 1 else 's'}, too few to split into "
+                "validation and test; ask for fewer folds"
             )
-        half_of = _deal_rows(labels[held_out], np.full(2, 0.5), stream(seed, "halves", number))
+        halves, draws = np.full(2, 0.5), stream(seed, "halves", number)
+        if held is None:
+            half_of = _deal_rows(labels[held_out], halves, draws)
+        else:
+            half_of = _deal_groups(labels[held_out], held, halves, draws)
         train = np.flatnonzero(fold_of != number)
         folds.append(Fold(train, held_out[half_of == 0], held_out[half_of == 1]))
     return tuple(folds)
 
 
-def stratified_split(Y: LabelMatrix, *, validation: float, test: float, seed: int) -> Fold:
+def stratified_split(
+    Y: LabelMatrix,
+    *,
+    validation: float,
+    test: float,
+    seed: int,
+    groups: npt.ArrayLike | None = None,
+) -> Fold:
     """Return one stratified split by fractions; the rest is for training.
 
     Parameters
@@ -90,6 +119,8 @@ def stratified_split(Y: LabelMatrix, *, validation: float, test: float, seed: in
         Fractions of the rows, from 0 and together below 1; 0 leaves that part empty.
     seed
         The same seed gives the same split.
+    groups
+        (n,) the group of each row, whose rows stay together; see `stratified_folds`.
 
     Examples
     --------
@@ -107,7 +138,12 @@ def stratified_split(Y: LabelMatrix, *, validation: float, test: float, seed: in
         )
     # A part of fraction 0 wants nothing, and must not win when the others have had enough.
     wanted = np.flatnonzero(fractions)
-    part_of = wanted[_deal_rows(labels, fractions[wanted], stream(seed, "split"))]
+    group_of = _checked_groups(groups, labels.shape[0], len(wanted))
+    shares, draws = fractions[wanted], stream(seed, "split")
+    if group_of is None:
+        part_of = wanted[_deal_rows(labels, shares, draws)]
+    else:
+        part_of = wanted[_deal_groups(labels, group_of, shares, draws)]
     parts = [np.flatnonzero(part_of == part) for part in range(3)]
     for part, name in enumerate(("train", "validation", "test")):
         if fractions[part] and not parts[part].size:
@@ -147,6 +183,111 @@ def _deal_rows(
     rows = np.flatnonzero(part_of < 0)
     part_of[rows] = _deal(rows.size, demand[q], demand[q], generator)
     return part_of
+
+
+def _checked_groups(groups: npt.ArrayLike | None, n: int, n_parts: int) -> IntArray | None:
+    """Return the number of each row's group, from 0 in the order of their first rows."""
+    if groups is None:
+        return None
+    named = np.asarray(groups)
+    if named.shape != (n,):
+        raise DataError(
+            f"groups must name a group for each of the {n} rows, got shape {named.shape}"
+        )
+    _, first, number = np.unique(named, return_index=True, return_inverse=True)
+    if len(first) < n_parts:
+        found = f"{len(first)} group{'' if len(first) == 1 else 's'}"
+        raise DataError(
+            f"{found} cannot be dealt to {n_parts} parts; ask for fewer parts, or leave groups out"
+        )
+    place = np.empty(len(first), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return place[number]
+
+
+def _deal_groups(
+    Y: sparse.csr_array, group_of: IntArray, fractions: FloatArray, generator: np.random.Generator
+) -> IntArray:
+    """Return the part of each row, by iterative stratification of whole groups.
+
+    As `_deal_rows`, but what a group takes of each label's demand is its number of positives, and the
+    groups with most of the rarest label are dealt first. With a row in each group it is the same rule.
+    """
+    n, q = Y.shape
+    sizes = np.bincount(group_of).astype(np.float64)
+    members = sparse.csr_array((np.ones(n), (group_of, np.arange(n))), shape=(len(sizes), n))
+    counts = sparse.csr_array(members @ Y.astype(np.float64))
+    by_label = counts.tocsc()
+    remaining = np.asarray(counts.sum(axis=0)).ravel()
+    demand = np.rint(np.outer([*remaining, n], fractions) * 2**20) / 2**20  # last row: overall
+    part_of = np.full(len(sizes), -1)
+
+    def deal(group: int, wanted: int) -> None:
+        tickets = generator.random(len(fractions))
+        part = np.lexsort((tickets, -demand[q], -demand[wanted]))[0]
+        part_of[group] = part
+        span = slice(counts.indptr[group], counts.indptr[group + 1])
+        demand[counts.indices[span], part] -= counts.data[span]
+        demand[q, part] -= sizes[group]
+        remaining[counts.indices[span]] -= counts.data[span]
+
+    while (remaining > 0).any():
+        rarest = int(np.where(remaining > 0, remaining, np.inf).argmin())
+        span = slice(by_label.indptr[rarest], by_label.indptr[rarest + 1])
+        groups, amounts = by_label.indices[span], by_label.data[span]
+        for group in groups[np.argsort(-amounts, kind="stable")]:
+            if part_of[group] < 0:
+                deal(group, rarest)
+    for group in np.argsort(-sizes, kind="stable"):
+        if part_of[group] < 0:  # groups without a label
+            deal(group, q)
+    return part_of[group_of]
+
+
+def _give_each_part_one(Y: sparse.csr_array, part_of: IntArray, n_parts: int) -> IntArray:
+    """Move rows so that parts get labels they lack, where no part loses its last positive by that.
+
+    Labels with a positive for each part are looked at, the rarest first; the row that is moved comes
+    from the part with most of the label.
+    """
+    part_of = part_of.copy()
+    totals = np.bincount(Y.indices, minlength=Y.shape[1])
+    have = np.zeros((Y.shape[1], n_parts), dtype=np.int64)
+    np.add.at(have, (Y.indices, np.repeat(part_of, np.diff(Y.indptr))), 1)
+    lacking = np.flatnonzero((totals >= n_parts) & (have == 0).any(axis=1))
+    if not lacking.size:
+        return part_of
+    columns = Y.tocsc()
+    moved = True
+    while moved:
+        moved = False
+        for label in lacking[np.argsort(totals[lacking], kind="stable")]:
+            rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
+            rows = rows[np.argsort(-have[label, part_of[rows]], kind="stable")]
+            for part in np.flatnonzero(have[label] == 0):
+                free = (r for r in rows if _may_leave(Y, r, part_of, have, totals, n_parts))
+                if (row := next(free, None)) is None:
+                    continue
+                own = Y.indices[Y.indptr[row] : Y.indptr[row + 1]]
+                have[own, part_of[row]] -= 1
+                have[own, part] += 1
+                part_of[row] = part
+                moved = True
+    return part_of
+
+
+def _may_leave(
+    Y: sparse.csr_array,
+    row: int,
+    part_of: IntArray,
+    have: IntArray,
+    totals: IntArray,
+    n_parts: int,
+) -> bool:
+    """Whether a row can leave its part: there are others in it, and of each label enough for all."""
+    own = Y.indices[Y.indptr[row] : Y.indptr[row + 1]]
+    last = (have[own, part_of[row]] == 1) & (totals[own] >= n_parts)
+    return not last.any() and int((part_of == part_of[row]).sum()) > 2
 
 
 def _deal(
@@ -191,6 +332,8 @@ class Parts:
 def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -> Parts:
     """Return the datasets of a fold, scaled by its training rows.
 
+    Words, categories and filled-in values of a table are learned from the training rows, too.
+
     Parameters
     ----------
     dataset
@@ -209,7 +352,26 @@ def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -
     ([0.0, 1.0], 0.5, 1.0)
     """
     parts = [dataset.take(index) for index in (fold.train, fold.validation, fold.test)]
+    parts = _with_columns_of_the_first(parts)
     scaling = fit_scaling(scale, parts[0].X)
     if scaling is not None:
         parts = [replace(part, X=scaling.transform(part.X)) for part in parts]
     return Parts(*parts)
+
+
+def _with_columns_of_the_first(parts: list[MultiLabelDataset]) -> list[MultiLabelDataset]:
+    """Return the parts with their columns encoded as the first one's rows say."""
+    columns, frames = parts[0].columns, [part.frame for part in parts]
+    if columns is None or any(frame is None for frame in frames):
+        return parts
+    fitted = columns.refit(frames[0])
+    return [
+        replace(
+            part,
+            X=fitted.transform(frame)[0],
+            feature_names=fitted.feature_names,
+            columns=fitted,
+            frame=None,
+        )
+        for part, frame in zip(parts, frames, strict=True)
+    ]

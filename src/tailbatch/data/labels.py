@@ -1,5 +1,6 @@
 """Label matrices: the one check of what may be one, and how it is kept."""
 
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,6 +67,39 @@ def stored_labels(Y: LabelMatrix) -> LabelMatrix:
     if Y.shape[1] > MAX_DENSE_LABELS:
         return csr_array(Y)
     return Y if isinstance(Y, np.ndarray) else Y.toarray()
+
+
+def listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[str, ...]]:
+    """Return the labels of rows that name theirs, and all names, sorted; empty names are none.
+
+    Examples
+    --------
+    >>> Y, names = listed_labels([["bug", "billing"], [], ["bug"]])
+    >>> Y.toarray().astype(int).tolist(), names
+    ([[1, 1], [0, 0], [0, 1]], ('billing', 'bug'))
+    """
+    rows = [set(row) - {""} for row in rows]
+    names = sorted(set().union(*rows))
+    position = {name: index for index, name in enumerate(names)}
+    indices = [position[name] for row in rows for name in sorted(row)]
+    indptr = np.cumsum([0, *map(len, rows)])
+    cells = np.ones(len(indices), dtype=np.bool_)
+    return csr_array((cells, indices, indptr), (len(rows), len(names))), tuple(names)
+
+
+def label_sets(Y: Any, names: Sequence[str]) -> list[set[str]]:
+    """Return each row's labels by name.
+
+    Examples
+    --------
+    >>> label_sets(np.array([[1, 0], [0, 0]]), ["bug", "billing"])
+    [{'bug'}, set()]
+    """
+    matrix = csr_array(Y)
+    return [
+        {names[column] for column in matrix.indices[start:end]}
+        for start, end in zip(matrix.indptr, matrix.indptr[1:], strict=False)
+    ]
 
 
 def canonical_csr(matrix: Any, dtype: Any) -> csr_array:

@@ -1,27 +1,32 @@
 """Any multi-label file by one call; the format is found by content and file name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from tailbatch.data import catalog
 from tailbatch.data.arff import read_arff
 from tailbatch.data.arff_labels import Labels
+from tailbatch.data.column_parts import Encoder
+from tailbatch.data.columns import Columns, Missing
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
 from tailbatch.data.npz import save_npz as save_npz
-from tailbatch.data.suffixes import ARFF, TEXT_TABLES, label_file, suffix
-from tailbatch.data.tables import read_parquet, read_table
+from tailbatch.data.suffixes import ARFF, JSON_LINES, SPREADSHEETS, TEXT_TABLES, label_file, suffix
+from tailbatch.data.tables import read_table
 from tailbatch.data.text import text_blocks
 from tailbatch.errors import DataError
 
-Missing = Literal["error", "impute"]
-
 
 def load_dataset(
-    name_or_path: str | Path, *, labels: Labels = None, missing: Missing = "error"
+    name_or_path: str | Path,
+    *,
+    labels: Labels = None,
+    missing: Missing = "error",
+    text: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    text_encoder: str | Encoder | None = None,
 ) -> MultiLabelDataset:
     """Load a known dataset by name, or any multi-label file by its path.
 
@@ -32,16 +37,18 @@ def load_dataset(
     ----------
     name_or_path
         A name that ``tailbatch datasets list`` shows, such as ``debtags`` (it comes with the
-        package) or ``yeast`` (downloaded once); or a file: ARFF, LIBSVM, CSV or TSV, each plain
-        or gzip, Parquet, or npz.
+        package) or ``yeast`` (downloaded once); or a file: ARFF, LIBSVM, CSV, TSV or JSON lines,
+        each plain or gzip, Parquet, or npz.
     labels
         Which columns are labels. ARFF and tables: 5 for the first five columns, -5 for the last
         five, a list of names, or a prefix that exactly the labels share. ARFF also: the path of a
         MULAN XML file; by default it is looked for beside the file, and MEKA's ``-C`` is obeyed.
-        Tables also: the name of one column that lists labels, such as ``sports;politics``. LIBSVM
-        and npz files say it themselves.
+        Tables also: the name of one column that lists labels, such as ``sports;politics``, see
+        `MultiLabelDataset.from_frame`. LIBSVM and npz files say it themselves.
     missing
         ``"error"`` refuses missing features, ``"impute"`` fills in mean or most frequent value.
+    text, kinds, text_encoder
+        Of a table: what to take its columns for, where that is not what their values say; see `Columns`.
 
     Examples
     --------
@@ -58,22 +65,32 @@ def load_dataset(
     else:
         name = catalog.known(str(name_or_path)).name
         path = catalog.find(name)
-    dataset = _reader(path)(path, labels, missing)
+    reader = _reader(path)
+    if isinstance(reader, str):
+        columns = Columns(text, kinds or {}, missing, text_encoder, _columns(path, labels))
+        dataset = read_table(path, columns=columns, kind=reader)
+    elif text or kinds:
+        raise DataError(f"text= and kinds= are for tables, and {path} is none; leave them out")
+    else:
+        dataset = reader(path, labels, missing)
     if name is not None:
         catalog.check(dataset, name, source=path)
         dataset = replace(dataset, name=name)
     return dataset
 
 
-def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset]:
-    """Return the reader for a file, by its content first and its name second."""
+def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] | str:
+    """Return the reader for a file, or the kind of a table, by its content first and its name second."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)
+            is_office = magic[:2] == b"PK" and b"[Content_Types].xml" in stream.read(2048)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     if magic == b"PAR1":
-        return _parquet
+        return "parquet"
+    if is_office or suffix(path) in SPREADSHEETS:
+        raise DataError(f"{path} is a spreadsheet; save it as CSV and give that file")
     if magic[:2] == b"PK":
         return _npz
     _, block = next(text_blocks(path), (1, b""))
@@ -83,12 +100,15 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset]:
         return _arff
     if not lines:
         raise DataError(f"{path} is empty: there is nothing to learn from")
+    if ending in JSON_LINES:
+        return "jsonl"
     if ending not in TEXT_TABLES and looks_like_libsvm(lines):
         return _libsvm
     if ending in TEXT_TABLES or any(mark in lines[0] for mark in (b",", b"\t", b";")):
-        return _table
+        return "csv"
     raise DataError(
-        f"cannot tell the format of {path}; known are ARFF, LIBSVM, CSV, TSV, Parquet and npz"
+        f"cannot tell the format of {path}; known are ARFF, LIBSVM, CSV, TSV, JSON lines (.jsonl), "
+        "Parquet and npz"
     )
 
 
@@ -96,14 +116,6 @@ def _arff(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
     # Of a file it knows, the catalog also knows where the labels are.
     asked = catalog.label_columns(path) if labels is None else labels
     return read_arff(path, labels=asked, missing=missing)
-
-
-def _table(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
-    return read_table(path, labels=_columns(path, labels), missing=missing)
-
-
-def _parquet(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
-    return read_parquet(path, labels=_columns(path, labels), missing=missing)
 
 
 def _libsvm(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:

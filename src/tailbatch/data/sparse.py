@@ -1,7 +1,7 @@
 """Sparse rows and one-hot columns into one array, which is dense only where that is small."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -77,8 +77,12 @@ class OneHot(NamedTuple):
         return csr_array((np.ones(len(indices)), indices, indptr), shape=shape)
 
 
-def side_by_side(columns: Sequence[OneHot | NDArray[np.float64]], n_rows: int) -> Any:
-    """Join columns of numbers (n, 1) and one-hot columns: CSR where most of it would be zeros.
+Block: TypeAlias = OneHot | NDArray[np.float64] | csr_array
+"""Columns side by side: one-hot, numbers (n, k), or CSR."""
+
+
+def side_by_side(blocks: Sequence[Block], n_rows: int) -> Any:
+    """Join blocks of columns: CSR where one of them is, or where most of it would be zeros.
 
     Examples
     --------
@@ -87,17 +91,22 @@ def side_by_side(columns: Sequence[OneHot | NDArray[np.float64]], n_rows: int) -
     array([[0.5, 0. , 1. ],
            [2. , 1. , 0. ]])
     """
-    widths = [part.n_levels if isinstance(part, OneHot) else 1 for part in columns]
-    if is_better_sparse(n_rows, sum(widths), n_one_hot=sum(widths) - len(columns)):
-        parts = [part.csr() if isinstance(part, OneHot) else csr_array(part) for part in columns]
+    widths = [part.n_levels if isinstance(part, OneHot) else part.shape[1] for part in blocks]
+    n_one_hot = sum(part.n_levels - 1 for part in blocks if isinstance(part, OneHot))
+    if any(isinstance(part, csr_array) for part in blocks) or is_better_sparse(
+        n_rows, sum(widths), n_one_hot=n_one_hot
+    ):
+        parts = [part.csr() if isinstance(part, OneHot) else csr_array(part) for part in blocks]
         return hstack(parts, format="csr")
+    if len(blocks) == 1 and isinstance(blocks[0], np.ndarray):
+        return blocks[0]
     X, start, rows = np.zeros((n_rows, sum(widths))), 0, np.arange(n_rows)
-    for part, width in zip(columns, widths, strict=True):
+    for part, width in zip(blocks, widths, strict=True):
         if isinstance(part, OneHot):
             is_set = part.codes >= 0
             X[rows[is_set], start + part.codes[is_set]] = 1
         else:
-            X[:, start] = part[:, 0]
+            X[:, start : start + width] = part
         start += width
     return X
 

@@ -4,8 +4,11 @@ from pathlib import Path
 
 #: Tables as text: columns separated by tabs, commas or semicolons.
 TEXT_TABLES = (".csv", ".tsv", ".tab")
+JSON_LINES = (".jsonl", ".ndjson")
 PARQUET = ".parquet"
 ARFF = ".arff"
+#: What is no table for us, and easily saved as one.
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 
 _LABEL_FILE = ".xml"
 
@@ -22,14 +25,14 @@ def suffix(path: str | Path) -> str:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file is a table by its name: CSV, TSV (plain or gzip) or Parquet.
+    """Whether a file is a table by its name: CSV, TSV, JSON lines (plain or gzip) or Parquet.
 
     Examples
     --------
     >>> is_table("new.csv.gz"), is_table("yeast.arff")
     (True, False)
     """
-    return suffix(path) in (*TEXT_TABLES, PARQUET)
+    return suffix(path) in (*TEXT_TABLES, *JSON_LINES, PARQUET)
 
 
 def label_file(labels: object) -> Path | None:

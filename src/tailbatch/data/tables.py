@@ -1,4 +1,4 @@
-"""Tables in files, CSV, TSV and Parquet: through a data frame."""
+"""Tables in files, CSV, TSV, Parquet and JSON lines: through a data frame."""
 
 import csv
 import io
@@ -6,12 +6,17 @@ import json
 import logging
 import re
 import warnings
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tailbatch.data.cells import cell_types
+from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.frames import FrameLabels
+from tailbatch.data.suffixes import JSON_LINES, PARQUET, suffix
 from tailbatch.data.text import array_limit, at_line, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError, require
 
@@ -22,35 +27,70 @@ if TYPE_CHECKING:
 MAX_TABLE_COLUMNS = 25_000
 
 _CELL_BYTES = 8
+_LOOKED_AT = 200
 _TEXTS = ("string", "large_string")
 _LOGGER = logging.getLogger(__name__)
 _FIELDS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 
 
-def read_table(
-    path: str | Path, *, labels: FrameLabels | None, missing: Literal["error", "impute"] = "error"
-) -> MultiLabelDataset:
-    r"""Read a CSV or TSV file with a header line, plain or gzip.
+def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -> MultiLabelDataset:
+    r"""Read a table with its labels: CSV or TSV with a header line, Parquet, or JSON lines.
 
     Parameters
     ----------
     path
-        The file. Tabs, commas or semicolons separate its columns, whichever the header has most.
-    labels
-        Which columns are labels; see `MultiLabelDataset.from_frame`.
-    missing
-        ``"error"`` or ``"impute"``.
+        The file. Tabs, commas or semicolons separate the columns of a text, whichever its header has
+        most; it may be packed with gzip. Parquet needs the extra ``parquet``.
+    columns
+        Where the labels are, and what to take the other columns for.
+    kind
+        As in `read_frame`.
 
     Examples
     --------
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny.csv")
     >>> _ = path.write_text("length,color,tag_a,tag_b\n1.5,red,1,0\n2,blue,0,0\n3,red,1,1\n")
-    >>> data = read_table(path, labels="tag_")
+    >>> data = read_table(path, columns=Columns(labels="tag_"))
     >>> data.feature_names, data.label_names
-    (('length', 'color=red'), ('tag_a', 'tag_b'))
+    (('length', 'color=blue', 'color=red'), ('tag_a', 'tag_b'))
     """
     path = Path(path)
+    frame, notices = read_frame(path, as_text=columns.as_text, kind=kind)
+    try:
+        if columns.labels is None:
+            raise DataError(f"it does not say which columns are labels; {_where_labels(frame)}")
+        dataset = MultiLabelDataset.from_frame(
+            frame,
+            labels=columns.labels,
+            name=stem(path),
+            missing=columns.missing,
+            text=columns.text,
+            kinds=columns.kinds,
+            text_encoder=columns.text_encoder,
+        )
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    return replace(dataset, notices=(*notices, *dataset.notices))
+
+
+def read_frame(
+    path: str | Path, *, as_text: Collection[str] = (), kind: str | None = None
+) -> tuple["pd.DataFrame", list[str]]:
+    """Read a table as a data frame, whose index names lines where that is possible, and notices.
+
+    Parameters
+    ----------
+    path
+        The file.
+    as_text
+        Columns of a CSV or TSV file that stay text, whatever they look like.
+    kind
+        ``"parquet"``, ``"jsonl"`` or ``"csv"``; None finds out by content and name.
+    """
+    path = Path(path)
+    if (kind or table_kind(path)) == "parquet":
+        return _parquet_frame(path), []
     raw = b"".join(block for _, block in text_blocks(path))
     try:
         text, notices = raw.decode("utf-8"), list[str]()
@@ -59,36 +99,28 @@ def read_table(
         text = raw.decode("latin-1")
         notices = [f"line {line} is not UTF-8, so the file is read as Latin-1"]
         _LOGGER.warning("%s: %s", path, notices[0])
-    dataset = _from_frame(path, _parse(path, text), labels, missing)
-    return replace(dataset, notices=(*notices, *dataset.notices))
+    if (kind or table_kind(path)) == "jsonl":
+        return _json_lines(path, text), notices
+    return _parse(path, text, as_text), notices
 
 
-def read_parquet(
-    path: str | Path, *, labels: FrameLabels | None, missing: Literal["error", "impute"] = "error"
-) -> MultiLabelDataset:
-    """Read a Parquet file; it needs the extra ``parquet``.
+def table_kind(path: Path) -> str:
+    """Return what a table is written as, by its first bytes and its name."""
+    try:
+        with path.open("rb") as stream:
+            if stream.read(4) == b"PAR1":
+                return "parquet"
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if suffix(path) == PARQUET:
+        return "parquet"
+    return "jsonl" if suffix(path) in JSON_LINES else "csv"
 
-    Parameters
-    ----------
-    path
-        The file.
-    labels
-        Which columns are labels; see `MultiLabelDataset.from_frame`.
-    missing
-        ``"error"`` or ``"impute"``.
 
-    Examples
-    --------
-    >>> import pandas as pd, pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny.parquet")
-    >>> pd.DataFrame({"length": [1.5, 2.0], "topics": ["a;b", "b"]}).to_parquet(path)
-    >>> read_parquet(path, labels="topics").label_names
-    ('a', 'b')
-    """
+def _parquet_frame(path: Path) -> "pd.DataFrame":
     require("pandas", extra="parquet")
     pyarrow = require("pyarrow", extra="parquet")
     parquet = require("pyarrow.parquet", extra="parquet")
-    path = Path(path)
     try:
         with parquet.ParquetFile(path) as file:
             _check_sizes(path, file.metadata)
@@ -105,7 +137,46 @@ def read_parquet(
     for name in set(texts) & set(frame.columns):
         frame[name] = frame[name].astype(object)
     index = [name for name in index if name in frame.columns]
-    return _from_frame(path, frame.set_index(index) if index else frame, labels, missing)
+    return frame.set_index(index) if index else frame
+
+
+def _json_lines(path: Path, text: str) -> "pd.DataFrame":
+    """Read one JSON object a line; a key that a line lacks is a missing value."""
+    pd = require("pandas", extra="cli")
+    columns: dict[str, list[Any]] = {}
+    lines = list[int]()
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if "\\u" in line:  # escapes can spell half a character, which nothing else can hold
+                json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise at_line(path, number, "it holds half a character; write it whole") from None
+        except (ValueError, RecursionError) as error:
+            raise at_line(path, number, f"it is no JSON object: {error}") from None
+        if not isinstance(record, dict):
+            raise at_line(
+                path, number, f"expected a JSON object such as {{...}}, found {line!r:.40}"
+            )
+        for key in record.keys() - columns.keys():
+            columns[key] = [None] * len(lines)
+            _refuse_wide(path, len(columns))
+        if len(columns) * len(lines) * _CELL_BYTES > array_limit(len(text)):
+            raise DataError(
+                f"{path}: its lines have too many different keys ({len(columns):,}) for a table"
+            )
+        for key, values in columns.items():
+            values.append(record.get(key))
+        lines.append(number)
+    if not lines:
+        raise DataError(f"{path} has no rows: there is nothing to learn from")
+    index = pd.Index(lines, name="line")
+    series = {key: pd.Series(values, index=index, dtype=object) for key, values in columns.items()}
+    return pd.DataFrame(
+        {key: column.infer_objects() for key, column in series.items()}, index=index
+    )
 
 
 def _check_sizes(path: Path, metadata: Any) -> None:
@@ -113,12 +184,23 @@ def _check_sizes(path: Path, metadata: Any) -> None:
     groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     n_rows, n_columns = max(metadata.num_rows, sum(groups)), metadata.num_columns
     limit = array_limit(path.stat().st_size)
-    if n_rows * n_columns * _CELL_BYTES > limit:
+    if max(n_rows * n_columns, _listed_values(metadata)) * _CELL_BYTES > limit:
         raise DataError(
             f"{path} claims {n_rows:,} rows of {n_columns:,} columns, which would take more than "
             f"{limit >> 20:,} MiB; if you trust it, raise tailbatch.data.text.MAX_EXPANSION"
         )
     _refuse_wide(path, n_columns)
+
+
+def _listed_values(metadata: Any) -> int:
+    """Return how many values columns of lists hold; a few bytes can stand for millions of equal ones."""
+    lists = [
+        place
+        for place in range(metadata.num_columns)
+        if metadata.schema.column(place).max_repetition_level > 0
+    ]
+    groups = range(metadata.num_row_groups)
+    return sum(metadata.row_group(g).column(place).num_values for g in groups for place in lists)
 
 
 def _refuse_wide(path: Path, n_columns: int) -> None:
@@ -138,7 +220,7 @@ def _index_columns(metadata: Any) -> list[str]:
         return []  # not written by pandas, or damaged: then all columns are columns
 
 
-def _parse(path: Path, text: str) -> "pd.DataFrame":
+def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
     pd = require("pandas", extra="cli")
     first = text.partition("\n")[0]
     delimiter = max("\t,;", key=first.count)
@@ -152,7 +234,13 @@ def _parse(path: Path, text: str) -> "pd.DataFrame":
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(io.StringIO(text), sep=delimiter, index_col=False, low_memory=False)
+            frame = pd.read_csv(
+                io.StringIO(text),
+                sep=delimiter,
+                index_col=False,
+                low_memory=False,
+                dtype={name: str for name in names if name in as_text},
+            )
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
         raise _parser_error(path, error) from None
     if len(frame) == 0:
@@ -173,16 +261,20 @@ def _parser_error(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} is no readable table: {str(error).strip()}")
 
 
-def _from_frame(
-    path: Path, frame: "pd.DataFrame", labels: FrameLabels | None, missing: Any
-) -> MultiLabelDataset:
-    if labels is None:
-        raise DataError(
-            f"{path} does not say which columns are labels; pass labels= (a list of names, a "
-            "prefix they share, one column that lists them, 5 for the first five columns or -5 for "
-            "the last five)"
-        )
-    try:
-        return MultiLabelDataset.from_frame(frame, labels=labels, name=stem(path), missing=missing)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+def _where_labels(frame: "pd.DataFrame") -> str:
+    """Return what to write to name the labels, by what the columns look like."""
+    for name, column in frame.items():
+        types = cell_types(column)
+        if types and all(issubclass(kind, list | np.ndarray | set) for kind in types):
+            return f"the column {str(name)!r} holds lists: pass labels={str(name)!r}"
+        if column.dtype.kind in "OUT" and not types - {str}:
+            cells = [str(cell) for cell in column.array[:_LOOKED_AT] if isinstance(cell, str)]
+            listing = [
+                cell for cell in cells if re.fullmatch(r"[^;|]{1,40}([;|][^;|]{1,40})+", cell)
+            ]
+            if len(listing) * 4 > len(cells):
+                return f"the column {str(name)!r} looks like lists of labels: pass labels={str(name)!r}"
+    return (
+        "pass labels= (a list of names, a prefix they share, one column that lists them, 5 for the "
+        "first five columns or -5 for the last five)"
+    )

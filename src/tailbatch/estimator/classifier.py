@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tailbatch.data import (
+    Columns,
     Features,
     MultiLabelDataset,
     Parts,
@@ -19,7 +20,9 @@ from tailbatch.data import (
     stratified_split,
 )
 from tailbatch.errors import DataError, ModelError
+from tailbatch.estimator.card import CARD, model_card, training_facts
 from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
+from tailbatch.estimator.columns import encoded, fitted_columns
 from tailbatch.estimator.fitting import TrainingRows, best_training, plan_of
 from tailbatch.estimator.history import History
 from tailbatch.estimator.inputs import (
@@ -33,6 +36,7 @@ from tailbatch.estimator.inputs import (
 )
 from tailbatch.estimator.saving import restore, state_of
 from tailbatch.estimator.settings import NestedSettings
+from tailbatch.files import replacing
 from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LossLike
 from tailbatch.metrics import tune_thresholds
@@ -99,6 +103,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         is ``"auto"`` for ``"ensemble"``, else ``"minmax"``.
     label_names
         Names of the columns of Y; the columns of a data frame bring their own.
+    columns
+        What to take the columns of a data frame X for, and how to fill in missing values, see
+        `tailbatch.data.Columns`. None finds out by their values.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"``, ...
     random_state
@@ -139,6 +146,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         whose weights are kept.
     model_
         The trained module.
+    columns_
+        How the columns of a data frame become features, None for numbers.
+    facts_
+        What the model card tells: sizes, and how well each label is found on the validation rows.
 
     Notes
     -----
@@ -179,6 +190,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         missing_labels: str = "error",
         scale: bool | str | None = None,
         label_names: Sequence[str] | None = None,
+        columns: Columns | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -202,6 +214,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         self.missing_labels = missing_labels
         self.scale = scale
         self.label_names = label_names
+        self.columns = columns
         self.device = device
         self.random_state = random_state
         self.warm_start = warm_start
@@ -231,7 +244,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         Parameters
         ----------
         X
-            (n, d) numbers: an array, a SciPy sparse matrix or a data frame.
+            (n, d) numbers: an array, a SciPy sparse matrix or a data frame; or a data frame with
+            columns of text, categories and dates.
         Y
             (n, q) zeros and ones or booleans: an array, a sparse matrix or a data frame, whose
             columns name the labels; a list or set of names for each row, such as
@@ -243,6 +257,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
         """
         plan = plan_of(self)
+        self._check_thresholds()
         earlier = self._to_start_from()
         data = self._training_data(X, Y)
         weights = checked_sample_weight(sample_weight, data.n_samples)
@@ -263,6 +278,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         )
         self.minority_labels_ = minority_labels(parts.train.Y)
         self.thresholds_ = self._chosen_thresholds(parts.validation, costs)
+        self.facts_ = training_facts(self, parts)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -323,7 +339,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier to a folder, replacing an earlier one whole.
 
-        The file holds tensors and JSON only, so reading it cannot execute anything.
+        The file holds tensors and JSON only, so reading it cannot execute anything. A model card,
+        README.md, lies beside it.
 
         Examples
         --------
@@ -338,6 +355,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """
         check_is_fitted(self, "thresholds_")
         save_checkpoint(Path(folder) / _FILE, state_of(self))
+        with replacing(Path(folder) / CARD) as temporary:
+            temporary.write_text(model_card(self), encoding="utf-8")
 
     @classmethod
     def load(
@@ -369,6 +388,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
+        self.columns_ = fitted_columns(self.columns, X)
+        X = encoded(self.columns_, X)
         features, labels = validate_data(
             self,
             X,
@@ -407,7 +428,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """Return features with the columns of the training rows, not yet scaled."""
         features = validate_data(
             self,
-            X,
+            encoded(self.columns_, X),
             reset=False,
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
@@ -459,6 +480,15 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             return None
         return self.model_, self.scaling_
 
+    def _check_thresholds(self) -> None:
+        """Refuse thresholds that cannot be used, before anything is trained."""
+        if self.thresholds == "tuned":
+            return
+        if isinstance(self.thresholds, str) or not 0 < self.thresholds < 1:
+            raise ModelError(
+                f'thresholds must be "tuned" or a probability between 0 and 1, got {self.thresholds!r}'
+            )
+
     def _chosen_thresholds(
         self, validation: MultiLabelDataset, costs: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
@@ -472,10 +502,6 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                 # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
                 probabilities[_dense(validation.missing)] = 0
             return tune_thresholds(validation.Y, probabilities)
-        if isinstance(self.thresholds, str) or not 0 < self.thresholds < 1:
-            raise ModelError(
-                f'thresholds must be "tuned" or a probability between 0 and 1, got {self.thresholds!r}'
-            )
         same = np.full(len(self.label_names_), self.thresholds, dtype=np.float64)
         return costly_thresholds(same, costs)
 

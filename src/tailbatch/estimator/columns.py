@@ -1,64 +1,112 @@
-"""The columns a classifier was fitted on, found again by name in another file."""
+"""Tables for the estimator: columns into features, and found again by name."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from tailbatch.data import MultiLabelDataset
-from tailbatch.data.suffixes import PARQUET, suffix
-from tailbatch.data.text import text_blocks
-from tailbatch.errors import DataError, require
+from tailbatch.data import Columns, FittedColumns, MultiLabelDataset
+from tailbatch.data.column_parts import NumberPart
+from tailbatch.data.columns import needs_columns
+from tailbatch.data.label_columns import frame_labels
+from tailbatch.data.labels import LabelMatrix, stored_labels
+from tailbatch.data.tables import read_frame
+from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tailbatch.estimator.classifier import TailbatchClassifier
 
-def read_features(path: Path, names: Sequence[str]) -> "pd.DataFrame":
-    """Read the named features of a table, which needs no labels; see `features_by_name`."""
-    pd = require("pandas", extra="cli")
-    try:
-        if suffix(path) == PARQUET:
-            require("pyarrow", extra="parquet")
-            frame = pd.read_parquet(path)
-        else:
-            _, block = next(text_blocks(path), (1, b""))
-            header = block.partition(b"\n")[0].decode(errors="replace")
-            frame = pd.read_csv(path, sep=max("\t,;", key=header.count))
-    except ValueError as error:
-        raise DataError(f"{path} is no readable table: {str(error).strip()}") from None
-    try:
-        return features_by_name(frame, names)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+_log = logging.getLogger(__name__)
 
 
-def features_by_name(frame: "pd.DataFrame", names: Sequence[str]) -> "pd.DataFrame":
-    """Return the named features of a table, in that order; other columns are left out.
-
-    A feature such as ``color=red``, made of a column of text, is 1 where ``color`` is ``red``.
+def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
+    """Return how the columns of X become features; None where X holds numbers already.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"id": [7, 8], "color": ["red", "blue"], "length": [1.5, 2.0]})
-    >>> features_by_name(frame, ["length", "color=red"]).to_numpy()
-    array([[1.5, 1. ],
-           [2. , 0. ]])
+    >>> fitted_columns(None, np.eye(2)) is None
+    True
     """
-    pd = require("pandas", extra="cli")
-    columns = {}
-    for name in names:
-        source, is_value, value = name.rpartition("=")
-        if name in frame.columns:
-            columns[name] = pd.to_numeric(frame[name], errors="coerce")
-        elif is_value and source in frame.columns:
-            columns[name] = (frame[source].astype(str) == value).astype(np.float64)
-        else:
-            raise DataError(f"the feature {name!r} of the training data is missing")
-    return pd.DataFrame(columns, index=frame.index)
+    if columns is None and not needs_columns(X):
+        return None
+    if not hasattr(X, "columns"):
+        raise DataError(
+            f"columns= is for a data frame, got X of type {type(X).__name__}; leave it out for numbers"
+        )
+    fitted = (columns or Columns()).fit(X)
+    for notice in fitted.notices:
+        _log.warning("%s", notice)
+    return fitted
+
+
+def encoded(columns: FittedColumns | None, X: Any) -> Any:
+    """Return the features of a data frame; numbers that are features already stay as they are."""
+    if columns is None:
+        return X
+    if not hasattr(X, "columns") and np.shape(X)[1:] == (len(columns.feature_names),):
+        return X
+    features, notices = columns.transform(X)
+    for notice in notices:
+        _log.warning("%s", notice)
+    return features
+
+
+def columns_of(classifier: "TailbatchClassifier") -> FittedColumns:
+    """Return the columns that a classifier looks for in a table; numbers, where it was fitted on none."""
+    if classifier.columns_ is not None:
+        return classifier.columns_
+    names = getattr(classifier, "feature_names_in_", ())
+    return FittedColumns(Columns(), tuple(NumberPart(str(name), None) for name in names), {})
+
+
+def read_for(columns: FittedColumns, path: Path) -> tuple["pd.DataFrame", tuple[str, ...]]:
+    """Read a table whose columns are looked for by name, as they were written, and notices."""
+    kinds = {part.name for part in columns.parts if part.kind != "number"}
+    frame, notices = read_frame(path, as_text=(*columns.columns.as_text, *kinds))
+    return frame, tuple(notices)
+
+
+def labels_for(
+    frame: "pd.DataFrame", columns: FittedColumns, label_names: Sequence[str], labels: Any = None
+) -> tuple[LabelMatrix, tuple[str, ...]]:
+    """Return the known labels of a table, (n, q) in their order, and notices.
+
+    Parameters
+    ----------
+    frame
+        The table.
+    columns
+        It remembers where the training table had its labels.
+    label_names
+        The labels of the model.
+    labels
+        Where they are in this table, if elsewhere.
+    """
+    where = columns.columns.labels if labels is None else labels
+    _, Y, found = frame_labels(frame, list(label_names) if where is None else where)
+    matrix = sparse.csr_array(Y)
+    place = {name: position for position, name in enumerate(found)}
+    names = set(map(str, frame.columns))
+    lists = isinstance(where, str) and bool({where, where.rpartition(":")[0]} & names)
+    missing = [name for name in label_names if name not in place]
+    if missing and not (lists and set(found) & set(label_names)):
+        raise DataError(
+            f"the label {missing[0]!r} of the model is missing; the labels found are: "
+            + ", ".join(found[:8])
+        )
+    pad = sparse.csr_array((matrix.shape[0], 1), dtype=np.bool_)
+    known = [matrix[:, [place[name]]] if name in place else pad for name in label_names]
+    notices = []
+    if unknown := [name for name in found if name not in set(label_names)]:
+        shown = ", ".join(repr(name) for name in unknown[:3])
+        more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
+        notices.append(f"left out labels that the model does not know: {shown}{more}")
+    return stored_labels(sparse.csr_array(sparse.hstack(known), dtype=np.bool_)), tuple(notices)
 
 
 def aligned(

@@ -47,6 +47,7 @@ def read_labels(Y: Any, names: Sequence[str] | None, missing_labels: str) -> Lab
     if missing_labels not in ("error", "mask"):
         raise DataError(f'missing_labels must be "error" or "mask", got {missing_labels!r:.60}')
     if _lists_names(Y):
+        _refuse_two_readings(Y)
         known = tuple(sorted(_all_names(Y))) if names is None else tuple(names)
         if not known:
             raise DataError("no row of Y has a label: name the labels with label_names=")
@@ -176,6 +177,8 @@ def _lists_names(Y: Any) -> bool:
     if not isinstance(Y, list | tuple) and getattr(getattr(Y, "dtype", None), "kind", "") != "O":
         return False
     rows = [row for row in Y if isinstance(row, set | frozenset | list | tuple | np.ndarray)]
+    if rows and not any(len(row) for row in rows):
+        return True  # no row has a label
     return any(
         isinstance(row, set | frozenset) or any(isinstance(name, str) for name in row)
         for row in rows
@@ -193,7 +196,19 @@ def _all_names(Y: Iterable[Any]) -> set[str]:
             if not isinstance(name, str):
                 raise DataError(f"labels are named by strings, got {name!r:.60} in row {number}")
             names.add(name)
-    return names
+    return names - {""}  # of an empty text that was split
+
+
+def _refuse_two_readings(Y: Any) -> None:
+    """Refuse rows of the texts "0" and "1", which may be names or a matrix."""
+    rows = [list(row) for row in Y if hasattr(row, "__iter__")]
+    if {len(row) for row in rows} != {len(rows[0])} or len(rows[0]) < 2:
+        return
+    if {str(value) for row in rows for value in row} <= {"0", "1"}:
+        raise DataError(
+            "Y can be read two ways: as lists of the labels '0' and '1', or as a matrix of zeros and "
+            "ones; write numbers for a matrix, other names for labels"
+        )
 
 
 def _matrix_of_names(Y: Any, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -204,7 +219,7 @@ def _matrix_of_names(Y: Any, names: Sequence[str]) -> NDArray[np.bool_]:
     column = {name: number for number, name in enumerate(names)}
     matrix = np.zeros((len(Y), len(names)), dtype=bool)
     for number, row in enumerate(Y):
-        matrix[number, [column[name] for name in row]] = True
+        matrix[number, [column[name] for name in row if name]] = True
     return matrix
 
 

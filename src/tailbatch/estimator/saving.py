@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.data import SCALINGS, Scaling
+from tailbatch.data import SCALINGS, FittedColumns, Scaling
 from tailbatch.errors import ModelError
 from tailbatch.estimator.history import History
 from tailbatch.models import ModuleFactory, restore_model
@@ -25,7 +25,7 @@ def state_of(classifier: "TailbatchClassifier") -> dict[str, Any]:
     """Return a fitted classifier as plain values, arrays and tensors."""
     settings = classifier.get_params(deep=False)
     # What cannot or should not travel to another machine.
-    for name in ("callbacks", "checkpoint_folder", "random_state"):
+    for name in ("callbacks", "checkpoint_folder", "random_state", "columns"):
         settings.pop(name)
     named = isinstance(settings["model"], str)
     names = getattr(classifier, "feature_names_in_", None)
@@ -40,6 +40,8 @@ def state_of(classifier: "TailbatchClassifier") -> dict[str, Any]:
         "settings": settings if named else {**settings, "model": None},
         "n_features": classifier.n_features_in_,
         "feature_names": None if names is None else names.tolist(),
+        "columns": None if classifier.columns_ is None else classifier.columns_.state(),
+        "facts": classifier.facts_,
         "label_names": list(classifier.label_names_),
         "classes": classifier.classes_.tolist() if classifier._is_binary else None,
         "thresholds": classifier.thresholds_,
@@ -68,9 +70,15 @@ def restore(
                 "load(folder, model=...)"
             )
         settings["model"] = factory
-    classifier = kind(**settings)
+    columns = state.get("columns")  # versions before tables had none
+    fitted = None if columns is None else FittedColumns.from_state(columns)
+    classifier = kind(**settings, columns=None if fitted is None else fitted.columns)
+    classifier.columns_ = fitted
+    classifier.facts_ = dict(state.get("facts") or {})
     n_features, n_labels = int(state["n_features"]), len(state["label_names"])
     classifier.n_features_in_ = n_features
+    if fitted is not None and len(fitted.feature_names) != n_features:
+        raise ValueError(f"its columns give {len(fitted.feature_names)} features, not {n_features}")
     if state["feature_names"] is not None:
         names = np.array(_strings(state["feature_names"], n_features), dtype=object)
         classifier.feature_names_in_ = names

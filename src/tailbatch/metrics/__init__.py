@@ -1,5 +1,6 @@
 """Room: pure functions of labels and scores, and the table `METRICS` with their facts."""
 
+from tailbatch.metrics.by_label import by_label
 from tailbatch.metrics.calibration import (
     calibration_error_by_label,
     expected_calibration_error,
@@ -44,6 +45,7 @@ __all__ = [
     "Scored",
     "auc_by_label",
     "average_precision_by_label",
+    "by_label",
     "calibration_error_by_label",
     "common_threshold",
     "coverage",

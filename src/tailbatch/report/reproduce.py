@@ -134,7 +134,7 @@ def _dataset(source: list[str], facts: _Facts) -> Any:
     labels = known.labels
     if isinstance(labels, str) and labels.casefold().endswith(".xml"):
         labels = PurePath(labels).name
-    entry = {"name": name, "path": PurePath(known.path).name, "labels": labels}
+    entry = {"name": name, "path": PurePath(known.path).name, "labels": labels, **known.columns}
     return {key: value for key, value in entry.items() if value is not None}
 
 

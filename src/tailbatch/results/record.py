@@ -198,8 +198,9 @@ class DatasetFacts:
 
     Parameters
     ----------
-    name, path, labels
-        What it is called, the file it was read from, and which columns are its labels.
+    name, path, labels, columns
+        What it is called, the file it was read from, which columns are its labels, and what the others
+        were taken for where that was said.
     size, modified
         The file's bytes and time of change (nanoseconds); other ones mean another content.
     digest
@@ -220,6 +221,7 @@ class DatasetFacts:
     modified: int
     digest: str
     labels: int | str | list[Any] | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod

@@ -19,6 +19,8 @@ from tailbatch.results import DatasetFacts, ResultStore, RunSpec
 FOLD_SEED = 0
 """The folds of a dataset are the same for every study and seed; a seed varies weights and batches."""
 
+_COLUMNS = ("text", "kinds", "missing", "text_encoder")
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,11 +36,14 @@ class Source:
         A file; None for a dataset of the catalog, which is looked for where each process runs.
     labels
         Which columns are labels, as in `tailbatch.data.load_dataset`.
+    columns
+        What the other columns of a table are taken for: ``text``, ``kinds``, ``missing`` and
+        ``text_encoder`` of `tailbatch.data.Columns`, those that were given, as sorted pairs.
 
     Examples
     --------
     >>> Source.of("Debtags")
-    Source(name='debtags', file=None, labels=None)
+    Source(name='debtags', file=None, labels=None, columns=())
     >>> Source.of("debtag")
     Traceback (most recent call last):
     ...
@@ -48,19 +53,23 @@ class Source:
     name: str
     file: str | None = None
     labels: int | str | tuple[str, ...] | None = None
+    columns: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def of(cls, entry: str | Mapping[str, Any]) -> "Source":
         """Return the source that a study's entry means: a name, a file, or a table with `labels`."""
         if isinstance(entry, Mapping):
             for key in entry:
-                check_known("key of a dataset", key, ("path", "name", "labels"), error=StudyError)
+                check_known(
+                    "key of a dataset", key, ("path", "name", "labels", *_COLUMNS), error=StudyError
+                )
             if "path" not in entry:
                 raise StudyError(f"a dataset given as a table needs a path, got {dict(entry)}")
             labels = entry.get("labels")
             labels = tuple(labels) if isinstance(labels, list) else labels
             path = Path(str(entry["path"]))
-            return cls(str(entry.get("name", file_name(path))), _existing(path), labels)
+            columns = tuple((key, _hashable(entry[key])) for key in _COLUMNS if entry.get(key))
+            return cls(str(entry.get("name", file_name(path))), _existing(path), labels, columns)
         if entry.casefold() in catalog():
             return cls(entry.casefold())
         path = Path(entry)
@@ -83,7 +92,21 @@ class Source:
     def load(self) -> MultiLabelDataset:
         """Read the dataset."""
         labels: Any = list(self.labels) if isinstance(self.labels, tuple) else self.labels
-        return load_dataset(self.file or self.name, labels=labels)
+        return load_dataset(self.file or self.name, labels=labels, **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What columns are taken for, as `load_dataset` takes it and a study file writes it."""
+        columns = dict(self.columns)
+        lists = {"text": list(columns["text"])} if "text" in columns else {}
+        kinds = {"kinds": dict(columns["kinds"])} if "kinds" in columns else {}
+        return columns | lists | kinds
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted(value.items()))
+    return tuple(value) if isinstance(value, list) else value
 
 
 def file_name(path: Path) -> str:
@@ -125,7 +148,7 @@ def check_distinct(sources: Iterable[Source]) -> None:
 def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) -> DatasetFacts:
     """Return digest and size of a dataset, from the store's notes where its file has not changed."""
     path = source.path.resolve()
-    key = hashlib.sha256(f"{path}\n{source.labels}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{path}\n{source.labels}{source.columns or ''}".encode()).hexdigest()[:32]
     status = path.stat()
     noted = store.dataset(key)
     wanted = {name for name in preparations if source.has(name)}
@@ -144,6 +167,7 @@ def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) ->
         modified=status.st_mtime_ns,
         digest=dataset.digest,
         labels=labels,
+        columns=source.settings,
         facts={name: _sizes(dataset, name) for name in sorted(wanted)},
     )
     store.keep_dataset(facts, key)

@@ -1,0 +1,261 @@
+"""The commands ``tailbatch evaluate`` and ``explain``: how good a model is, by label and by row.
+
+Imports that take time are made inside the commands, so that ``--help`` answers at once.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from tailbatch.cli.models import Folder, features_of, frame_of, kept_columns, write_table
+from tailbatch.cli.options import (
+    AsJson,
+    Data,
+    Labels,
+    label_option,
+    load_for_command,
+    note,
+    print_json,
+)
+from tailbatch.cli.terminal import count, number, printable
+from tailbatch.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from tailbatch.data import LabelMatrix
+    from tailbatch.estimator import TailbatchClassifier
+
+SHOWN_LABELS = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    for command in (evaluate, explain):
+        app.command()(command)
+
+
+def evaluate(
+    folder: Folder,
+    data: Data,
+    labels: Labels = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write the table by label to this .csv file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare predictions with the labels of a file: by label, the rarest first, and overall.
+
+    The labels are looked for where the training file had them.
+
+    For example:
+
+      tailbatch evaluate model test.csv
+
+      tailbatch evaluate model test.csv --csv labels.csv
+
+      tailbatch evaluate model test.arff --json
+    """
+    from tailbatch import metrics
+    from tailbatch.estimator import TailbatchClassifier
+
+    if csv is not None and csv.suffix != ".csv":
+        raise DataError(f"{csv} must end in .csv")
+    classifier = TailbatchClassifier.load(folder)
+    features, Y, _ = _labeled(data, labels, classifier)
+    scores = classifier.predict_proba(features)
+    overall = metrics.evaluate(
+        Y,
+        scores,
+        minority=classifier.minority_labels_,
+        thresholds=classifier.thresholds_,
+        only=[name for name in metrics.METRICS if not name.endswith("_legacy")],
+    )
+    table = _by_label(Y, scores, classifier)
+    if csv is not None:
+        write_table(table, csv)
+    if as_json:
+        print_json({**overall, "labels": table.to_dict("records")})
+        return
+    _show_labels(table)
+    for name, value in overall.items():
+        direction = "higher" if metrics.METRICS[name].higher_is_better else "lower"
+        typer.echo(f"{name:<34}{number(value, 4):>8}   {direction} is better")
+
+
+def explain(
+    folder: Folder,
+    data: Data,
+    label: Annotated[str, typer.Option(help="The label to look at.")],
+    top: Annotated[int, typer.Option(min=1, help="Rows to show of each kind.")] = 10,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="A column to show, such as subject; may be repeated.", metavar="COLUMN"),
+    ] = None,
+    labels: Labels = None,
+    cleanlab: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write labels and pred_probs of all labels to this .npz file, as cleanlab's "
+            "multilabel_classification takes them."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where a model and the labels of a file disagree most about one label.
+
+    Missed: rows without the label that the model gives it most. Doubtful: rows with the label that it
+    gives it least. Either the model is wrong there, or the label is.
+
+    For example:
+
+      tailbatch explain model test.csv --label billing --keep subject
+    """
+    import numpy as np
+
+    from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.metrics.scored import dense_labels
+
+    classifier = TailbatchClassifier.load(folder)
+    names = list(classifier.label_names_)
+    if label not in names:
+        raise DataError(f"--label {label}: the model has no such label{did_you_mean(label, names)}")
+    features, Y, frame = _labeled(data, labels, classifier)
+    scores = classifier.predict_proba(features)
+    if cleanlab is not None:
+        _hand_over(cleanlab, Y, scores, names)
+    place = names.index(label)
+    has = dense_labels(Y)[:, place]
+    order = np.argsort(-scores[:, place], kind="stable")
+    missed = [row for row in order if not has[row]][:top]
+    doubtful = [row for row in order[::-1] if has[row]][:top]
+    shown = kept_columns(frame, keep, data)
+    tables = {
+        "missed": _rows(missed, scores[:, place], shown, frame),
+        "doubtful": _rows(doubtful, scores[:, place], shown, frame),
+    }
+    if as_json:
+        print_json({kind: table.to_dict("records") for kind, table in tables.items()})
+        return
+    _show_rows(f"Rows without {label!r} that look like it", tables["missed"])
+    _show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
+    typer.echo(f"Threshold of {printable(label)}: {classifier.thresholds_[place]:.4f}")
+
+
+def _labeled(
+    data: str, labels: str | None, classifier: "TailbatchClassifier"
+) -> "tuple[Any, LabelMatrix, pd.DataFrame | None]":
+    """Return the features and labels of a file, as the model knows them, and the table if it is one."""
+    from tailbatch.data.suffixes import is_table
+    from tailbatch.estimator.columns import aligned, columns_of, labels_for
+
+    columns = columns_of(classifier)
+    if Path(data).is_file() and is_table(data):
+        features, frame = features_of(data, labels, classifier)
+        try:
+            Y, notices = labels_for(
+                cast(Any, frame), columns, classifier.label_names_, label_option(labels)
+            )
+        except DataError as error:
+            raise DataError(f"{data}: {error}") from None
+        note(*notices)
+        return features, Y, frame
+    dataset = aligned(
+        load_for_command(data, labels), columns.feature_names, classifier.label_names_
+    )
+    return frame_of(dataset) if classifier.columns_ is None else dataset.X, dataset.Y, None
+
+
+def _by_label(
+    Y: "LabelMatrix", scores: "NDArray[np.float64]", classifier: "TailbatchClassifier"
+) -> "pd.DataFrame":
+    """Return the table by label, the rarest first."""
+    import pandas as pd
+
+    from tailbatch.metrics import by_label
+
+    table = pd.DataFrame(by_label(Y, scores, classifier.thresholds_)).round(6)
+    table.insert(0, "label", list(classifier.label_names_))
+    table.insert(2, "minority", classifier.minority_labels_)
+    table["support"] = table["support"].astype(int)
+    return table.sort_values("support", kind="stable").reset_index(drop=True)
+
+
+def _show_labels(table: "pd.DataFrame") -> None:
+    from rich.console import Console
+
+    from tailbatch.cli.pictures import label_name, table_of
+
+    shown = table_of("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
+    for row in table.head(SHOWN_LABELS).to_dict("records"):
+        values = [row[name] for name in ("average_precision", "auc", "precision", "recall", "f",
+                                         "threshold")]  # fmt: skip
+        shown.add_row(
+            label_name(row["label"], is_minority=row["minority"]),
+            f"{row['support']:,}",
+            *(number(value, 3) for value in values),
+        )
+    console = Console(highlight=False)
+    console.print(shown)
+    rest = len(table) - SHOWN_LABELS
+    more = f" {count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
+    console.print(f"The rarest labels come first; minority labels are marked *.{more}\n")
+
+
+def _rows(
+    rows: list[int],
+    scores: "NDArray[np.float64]",
+    shown: "pd.DataFrame",
+    frame: "pd.DataFrame | None",
+) -> "pd.DataFrame":
+    """Return rows by their place in the file, with the probability and chosen columns."""
+    import pandas as pd
+
+    what = "row" if frame is None else str(frame.index.name or "row")
+    where = rows if frame is None else [frame.index[row] for row in rows]
+    table = pd.DataFrame({what: where, "probability": scores[rows].round(4)})
+    return (
+        pd.concat([table, shown.iloc[rows].reset_index(drop=True)], axis=1) if len(shown) else table
+    )
+
+
+def _show_rows(title: str, table: "pd.DataFrame") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from tailbatch.cli.pictures import table_of
+
+    console = Console(highlight=False)
+    console.print(Text(printable(title), style="bold"))
+    if table.empty:
+        console.print("none\n")
+        return
+    shown = table_of(*(f">{name}" for name in table.columns[:2]))
+    for name in table.columns[2:]:
+        shown.add_column(printable(str(name)), overflow="fold")
+    for row in table.itertuples(index=False):
+        shown.add_row(str(row[0]), f"{row[1]:.4f}", *(Text(printable(str(v))) for v in row[2:]))
+    console.print(shown)
+    console.print()
+
+
+def _hand_over(
+    path: Path, Y: "LabelMatrix", scores: "NDArray[np.float64]", names: list[str]
+) -> None:
+    """Write labels and probabilities where cleanlab can take them from."""
+    import numpy as np
+
+    from tailbatch.files import replacing
+    from tailbatch.metrics.scored import dense_labels
+
+    if path.suffix != ".npz":
+        raise DataError(f"--cleanlab {path} must end in .npz")
+    labels = dense_labels(Y).astype(np.int8)
+    with replacing(path) as temporary:
+        np.savez_compressed(
+            temporary, labels=labels, pred_probs=scores, label_names=np.array(names)
+        )
+    typer.echo(f"For cleanlab: {printable(str(path))}", err=True)

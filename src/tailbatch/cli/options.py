@@ -1,0 +1,147 @@
+"""Options that several commands share, and a table read as they say."""
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailbatch.cli.terminal import in_the_commands_words, printable
+from tailbatch.errors import DataError
+
+if TYPE_CHECKING:
+    from tailbatch.data import MultiLabelDataset
+
+FORMATS = "ARFF, LIBSVM, CSV, TSV, JSON lines, Parquet, npz"
+
+Data = Annotated[str, typer.Argument(help=f"A known name, or a file: {FORMATS}.")]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the labels are: 5 (first five columns), -5 (last five), names or a prefix of "
+        "columns, one column that lists them (tags, or tags:; with its delimiter), or a MULAN XML file.",
+        metavar="LABELS",
+    ),
+]
+Text = Annotated[
+    list[str] | None,
+    typer.Option("--text", help="A column of free text; may be repeated.", metavar="COLUMN"),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--as",
+        help="What to take a column for: number, category, date (date:%d/%m/%Y), text or ignore; may "
+        "be repeated.",
+        metavar="COLUMN=KIND",
+    ),
+]
+TextEncoder = Annotated[
+    str | None,
+    typer.Option(help="minilm: embeddings of text instead of TF-IDF.", metavar="NAME"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+
+
+class Missing(StrEnum):
+    """What to do with missing values."""
+
+    ERROR = "error"
+    IMPUTE = "impute"
+
+
+MissingOption = Annotated[
+    Missing, typer.Option(help="Refuse missing feature values, or fill them in.")
+]
+
+
+def load_for_command(
+    name_or_path: str,
+    labels: str | None,
+    missing: Missing = Missing.ERROR,
+    text: list[str] | None = None,
+    kinds: list[str] | None = None,
+    text_encoder: str | None = None,
+) -> "MultiLabelDataset":
+    """Load the dataset a command names, fetching it first where it is known and not here."""
+    from tailbatch.cli.datasets import fetched
+    from tailbatch.data import catalog, load_dataset
+
+    # What a reader left out or changed is part of the description: say it there, not here too.
+    logging.getLogger("tailbatch.data").setLevel(logging.ERROR)
+    logging.getLogger("tailbatch.estimator").setLevel(logging.ERROR)
+    if not Path(name_or_path).is_file() and name_or_path.casefold() in catalog.catalog():
+        fetched(name_or_path)
+    return load_dataset(
+        name_or_path,
+        labels=label_option(labels),
+        missing=missing.value,
+        text=tuple(text or ()),
+        kinds=kinds_option(kinds),
+        text_encoder=text_encoder,
+    )
+
+
+def label_option(text: str | None) -> int | str | list[str] | None:
+    """Return what --labels means: a number, a list of columns, or one name.
+
+    Examples
+    --------
+    >>> label_option("-5"), label_option("a,b"), label_option("tags:,")
+    (-5, ['a', 'b'], 'tags:,')
+    """
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    from tailbatch.data.suffixes import label_file
+
+    if "," not in text or text.endswith(":,") or label_file(text) is not None:
+        return text
+    return text.split(",")
+
+
+def kinds_option(entries: list[str] | None) -> dict[str, str]:
+    """Return the kinds of columns that --as names.
+
+    Examples
+    --------
+    >>> kinds_option(["price=number", "made=date:%d/%m/%Y"])
+    {'price': 'number', 'made': 'date:%d/%m/%Y'}
+    """
+    kinds = {}
+    for entry in entries or ():
+        name, equals, kind = entry.rpartition("=")
+        if not equals or not name:
+            raise DataError(f"--as {entry}: write COLUMN=KIND, such as --as price=number")
+        kinds[name] = kind
+    return kinds
+
+
+def note(*notices: str) -> None:
+    """Print notices on stderr, as the command would say them."""
+    for notice in notices:
+        typer.echo(f"Note: {printable(in_the_commands_words(notice))}", err=True)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON, with null for numbers that are not finite."""
+    import json
+
+    typer.echo(json.dumps(_plain(value), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value JSON can hold: paths as text, numbers that are not finite as null."""
+    import math
+
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,275 @@
+"""What a column is taken for: number, category, date, text, or nothing to learn from.
+
+Only what is certain is decided by itself; the rest is an error that shows the readings.
+"""
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailbatch.data.cells import is_number, refuse_containers, row_name
+from tailbatch.data.sparse import FEW_LEVELS
+from tailbatch.errors import DataError, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = ("number", "category", "date", "text", "ignore")
+"""What a column can be taken for."""
+
+_LOOKED_AT = 1_000  # different values of a column, and characters of each, that decide
+_FEW_VALUES = 20
+_FEW_TEXTS = 30
+_WORDS = 3  # fewer words per cell on average are names or codes
+_ID_NAME = re.compile(r"(^|[\W_])(id|uuid|guid|key|index|row|nr|no)$", re.IGNORECASE)
+_UNNAMED = re.compile(r"Unnamed: \d+")
+_UNIT = r"[A-Za-z%€$£¥°µ²³/]{1,8}"
+_AMOUNT = re.compile(
+    rf"(?:[A-Z]{{3}}\s+|[$€£¥]\s*)?[+-]?\s*(?:[$€£¥]\s*)?(\d[\d.,'\s]*)\s*(?:{_UNIT})?"
+)
+_THOUSANDS_OR_DECIMALS = re.compile(r"\d{1,3},\d{3}")
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
+    r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?"
+)
+_DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+_TIMES = ("", " %H:%M", " %H:%M:%S")
+
+
+class Taken(NamedTuple):
+    """What a column is taken for, and why; the format of a date."""
+
+    kind: str
+    why: str
+    format: str | None = None
+
+
+def taken_for(column: "pd.Series", name: str) -> Taken:
+    """Return what a column that is no plain number is taken for.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> subjects = pd.Series(["the printer is on fire", "cannot log in again", "where is my refund"])
+    >>> taken_for(subjects, "subject").kind, taken_for(pd.Series(["u1", "u2", "u3"]), "user").kind
+    ('text', 'ignore')
+    """
+    refuse_containers(column)
+    if column.dtype.kind == "M":
+        return Taken("date", "its type is a date")
+    if is_number(column):
+        return Taken("number", "its values are numbers")
+    if column.dtype.kind in "mc":
+        raise DataError(
+            f"the column {name!r} is of type {column.dtype}; turn it into numbers first"
+        )
+    if str(column.dtype) == "category":
+        return Taken("category", "its type is a category")
+    return _taken_for_text(column, name)
+
+
+def _taken_for_text(column: "pd.Series", name: str) -> Taken:
+    present = column.array[~column.isna().to_numpy()]
+    # pandas would compare long texts letter by letter
+    distinct = set(present)
+    n_rows, n_different = len(present), len(distinct)
+    sample = [str(value)[:_LOOKED_AT].strip() for value in islice(distinct, _LOOKED_AT)]
+    dates = sum(_DATE.fullmatch(text) is not None for text in sample)
+    if sample and dates >= 0.9 * len(sample):
+        return Taken("date", "its values are dates", date_format(column, name))
+    few = n_different <= _FEW_VALUES
+    if not few and all(_AMOUNT.fullmatch(text) for text in sample):
+        return Taken(
+            "ignore",
+            f"it is text such as {min(sample)!r:.30}, numbers with a unit or separators; write "
+            f"kinds={{{name!r}: 'number'}} to use the numbers, or 'category'",
+        )
+    words = np.mean([len(text.split()) for text in sample]) if sample else 0
+    if n_rows > 1 and n_different == n_rows and words < 2:
+        return Taken("ignore", "it identifies rows")
+    if words >= _WORDS and n_different > max(_FEW_TEXTS, n_rows // 10):
+        return Taken("text", f"its values have {words:.0f} words on average")
+    if n_different > max(FEW_LEVELS, n_rows // 2) or (n_rows > 2 and n_different == n_rows):
+        if words >= 2:
+            return Taken("text", f"its values have {words:.0f} words on average")
+        return Taken(
+            "ignore",
+            f"{n_different:,} of its {n_rows:,} values are different, so it identifies rows; write "
+            f"kinds={{{name!r}: 'text'}} if it is free text",
+        )
+    return Taken("category", f"{n_different:,} different values")
+
+
+def identifies_rows(values: NDArray[Any], name: str) -> str | None:
+    """Return why a column of plain numbers is left out, if it is an index or an identifier.
+
+    Examples
+    --------
+    >>> identifies_rows(np.arange(30), "row"), identifies_rows(np.arange(30.0) ** 2, "area")
+    ('it numbers the rows', None)
+    """
+    n = len(values)
+    named = bool(_ID_NAME.search(name) or _UNNAMED.fullmatch(name))
+    if n < 2 or not (named or n >= _FEW_VALUES):
+        return None
+    if (np.diff(values) == 1).all() and (named or values[0] in (0, 1)):
+        return "it numbers the rows"
+    if named and not np.isnan(values).any() and len(np.unique(values)) == n:
+        return "it identifies rows"
+    return None
+
+
+def named_like_an_identifier(name: str) -> bool:
+    """Whether a column is called as identifiers are; its numbers then are no quantities.
+
+    Examples
+    --------
+    >>> named_like_an_identifier("customer_id"), named_like_an_identifier("humidity")
+    (True, False)
+    """
+    return _ID_NAME.search(name) is not None
+
+
+def amounts(column: "pd.Series", name: str) -> NDArray[np.float64]:
+    """Return the numbers of cells such as ``12.50 EUR``, missing ones as NaN.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> amounts(pd.Series(["12.50 EUR", "-3 EUR", None, "1,234,567 EUR"]), "price").tolist()
+    [12.5, -3.0, nan, 1234567.0]
+    >>> amounts(pd.Series(["1,234 EUR"]), "price")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: the column 'price' holds '1,234 EUR' in row 0, which can be 1234 ...
+    """
+    values, units = np.full(len(column), np.nan), set[str]()
+    for place, (cell, missing) in enumerate(zip(column.array, column.isna(), strict=True)):
+        text = "" if missing else str(cell).strip()
+        if not text:
+            continue
+        match = _AMOUNT.fullmatch(text) if len(text) < _LOOKED_AT else None
+        digits = re.sub(r"['\s]", "", match[1]) if match else ""
+        if match is None or (value := _decimal(digits)) is None:
+            where = row_name(column, np.arange(len(column)) == place)
+            readings = (
+                f"can be {digits.replace(',', '')} or {digits.replace(',', '.')}; write it without"
+            )
+            raise DataError(
+                f"the column {name!r} holds {text!r:.40} in {where}, which "
+                + (
+                    f"{readings} a comma"
+                    if _THOUSANDS_OR_DECIMALS.fullmatch(digits)
+                    else _no_number(name)
+                )
+            )
+        units.add(re.sub(r"[\d.,'\s+-]", "", text))
+        values[place] = -value if "-" in text[: match.end(1)] else value
+    if len(units) > 1:
+        shown = ", ".join(repr(unit) for unit in sorted(units)[:4])
+        raise DataError(
+            f"the column {name!r} holds amounts in several units ({shown}); convert them to one, or "
+            f"leave the column out with kinds={{{name!r}: 'ignore'}}"
+        )
+    return values
+
+
+def _no_number(name: str) -> str:
+    return (
+        "is no number; correct it, or take the column for something else, such as "
+        f"kinds={{{name!r}: 'category'}}"
+    )
+
+
+def _decimal(digits: str) -> float | None:
+    """Return the number of digits with separators, None where it is none or has two readings.
+
+    Examples
+    --------
+    >>> _decimal("1.234,50"), _decimal("1,234.50"), _decimal("12,5"), _decimal("1,234")
+    (1234.5, 1234.5, 12.5, None)
+    """
+    if _THOUSANDS_OR_DECIMALS.fullmatch(digits):
+        return None
+    if digits.count(",") == 1 and digits.rfind(",") > digits.rfind("."):
+        digits = digits.replace(".", "").replace(",", ".")
+    try:
+        return float(digits.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def date_format(column: "pd.Series", name: str) -> str | None:
+    """Return the one format that reads every date of a column; None is ISO 8601."""
+    texts = _date_texts(column)
+    if not _days(texts, None)[1].any():
+        return None
+    fitting = [
+        day + time
+        for day in _DATE_FORMATS
+        for time in _TIMES
+        if not _days(texts, day + time)[1].any()
+    ]
+    if not fitting:
+        return max(
+            [None, *(d + t for d in _DATE_FORMATS for t in _TIMES)],
+            key=lambda form: -int(_days(texts, form)[1].sum()),
+        )
+    first = fitting[0]
+    for other in fitting[1:]:
+        differ = _days(texts, first)[0] != _days(texts, other)[0]
+        if (differ & (texts != "")).any():
+            example = texts[differ & (texts != "")][0]
+            raise DataError(
+                f"the dates of the column {name!r} can be read two ways: {example!r} as {first} or as "
+                f"{other}; say which with kinds={{{name!r}: 'date:{first}'}} or 'date:{other}'"
+            )
+    return first
+
+
+def days_since_1970(
+    column: "pd.Series", name: str, form: str | None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return dates as days, a time of day as a fraction, and which are missing."""
+    pd = require("pandas", extra="cli")
+    if column.dtype.kind == "M":
+        stamps = pd.to_datetime(column, utc=True)
+        return _as_days(stamps), stamps.isna().to_numpy()
+    texts = _date_texts(column)
+    days, wrong = _days(texts, form)
+    if wrong.any():
+        how = "" if form is None else f" of the form {form}"
+        raise DataError(
+            f"the column {name!r} holds {texts[wrong][0]!r:.40} in {row_name(column, wrong)}, which is "
+            f"no date{how}; correct it, or take the column for something else, such as "
+            f"kinds={{{name!r}: 'category'}}"
+        )
+    return days, np.asarray(texts == "")
+
+
+def _date_texts(column: "pd.Series") -> NDArray[Any]:
+    missing = column.isna().to_numpy()
+    pairs = zip(column.array, missing, strict=True)
+    texts = ["" if absent else str(value).strip()[:_LOOKED_AT] for value, absent in pairs]
+    return np.array(texts, dtype=object)
+
+
+def _days(texts: NDArray[Any], form: str | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the days of dates as text, and which are none, the empty ones aside."""
+    pd = require("pandas", extra="cli")
+    try:
+        stamps = pd.Series(
+            pd.to_datetime(texts, format=form or "ISO8601", errors="coerce", utc=True)
+        )
+    except (ValueError, OverflowError):
+        return np.full(len(texts), np.nan), np.asarray(texts != "")
+    return _as_days(stamps), stamps.isna().to_numpy() & (texts != "")
+
+
+def _as_days(stamps: "pd.Series") -> NDArray[np.float64]:
+    present = stamps.notna().to_numpy()
+    seconds = stamps.dt.tz_localize(None).to_numpy().astype("datetime64[s]").astype(np.int64)
+    return np.where(present, seconds / 86_400, np.nan)

@@ -1,0 +1,395 @@
+"""Columns of each kind, fitted on training rows and kept as plain values."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from tailbatch.data.cells import as_floats, as_texts, is_number, is_plain, missing_value
+from tailbatch.data.column_kinds import amounts, days_since_1970
+from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
+from tailbatch.errors import DataError, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Encoder: TypeAlias = Callable[[Sequence[str]], Any]
+"""Texts in, an array (n, k) out."""
+
+MAX_TERMS = 20_000
+"""A column of text becomes at most this many features, those of its commonest words."""
+
+ENCODERS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
+"""Text encoders by name; the extra ``text`` brings what loads them."""
+
+_MANY_ROWS = 100  # from here on a word must occur twice to be a feature
+
+
+@dataclass(frozen=True)
+class NumberPart:
+    """A column of numbers, and what to fill in where one is missing; None refuses that."""
+
+    name: str
+    fill: float | None
+
+    kind: ClassVar[str] = "number"
+
+    @classmethod
+    def fit(
+        cls,
+        frame: "pd.DataFrame",
+        place: int,
+        values: NDArray[np.float64] | None,
+        name: str,
+        *,
+        impute: bool,
+    ) -> "NumberPart | str":
+        """Learn the mean of a column, given its values where they are plain numbers."""
+        if values is None:
+            values = _numbers(frame.iloc[:, place], name)
+        absent = np.isnan(values)
+        if absent.all():
+            return "it is empty"
+        if absent.any() and not impute:
+            raise missing_value(frame.iloc[:, place], name, absent)
+        return cls(name, float(values[~absent].mean()) if impute else None)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of its features."""
+        return (self.name,)
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"kind": self.kind, "name": self.name, "fill": self.fill}
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any]) -> "NumberPart":
+        """Return what `state` was made of."""
+        fill = values["fill"]
+        if fill is not None and not np.isfinite(fill):
+            raise ValueError("it must fill in finite numbers")
+        return cls(values["name"], None if fill is None else float(fill))
+
+
+def number_block(
+    frame: "pd.DataFrame", run: Sequence[NumberPart], place: Mapping[str, int]
+) -> NDArray[np.float64]:
+    """Return columns of numbers that stand side by side, missing ones filled in."""
+    chosen = frame.iloc[:, [place[part.name] for part in run]]
+    values: NDArray[np.float64]
+    if all(map(is_plain, set(chosen.dtypes))):
+        values = chosen.to_numpy(dtype=np.float64)
+    else:
+        values = np.column_stack([_numbers(chosen.iloc[:, j], p.name) for j, p in enumerate(run)])
+    absent = np.isnan(values)
+    if not absent.any():
+        return values
+    values = values if values.flags.writeable else values.copy()
+    for j in np.flatnonzero(absent.any(axis=0)).tolist():
+        fill = run[j].fill
+        if fill is None:
+            raise missing_value(chosen.iloc[:, j], run[j].name, absent[:, j])
+        values[absent[:, j], j] = fill
+    return values
+
+
+def _numbers(column: "pd.Series", name: str) -> NDArray[np.float64]:
+    return as_floats(column, name) if is_number(column) else amounts(column, name)
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryPart:
+    """A feature for each value of a column; other values have none of them.
+
+    Parameters
+    ----------
+    name
+        The column.
+    levels
+        Its values in the training rows, sorted.
+    fill
+        What a missing value counts as; None refuses it.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    fill: str | None
+
+    kind: ClassVar[str] = "category"
+
+    @classmethod
+    def fit(cls, column: "pd.Series", name: str, *, impute: bool) -> "CategoryPart | str":
+        """Learn the values of a column; where there are none, say so."""
+        absent = column.isna().to_numpy()
+        _refuse_missing(column, name, absent, impute=impute)
+        texts = as_texts(column)
+        counts = Counter(text for text, missing in zip(texts, absent, strict=True) if not missing)
+        if not counts:
+            return "it is empty"
+        if len(counts) > MAX_LEVELS:
+            raise DataError(
+                f"the column {name!r} has {len(counts):,} different values, and at most {MAX_LEVELS:,} "
+                "become columns; leave it out, join rare values, or turn it into numbers first"
+            )
+        most = max(counts.values())
+        fill = min(value for value, count in counts.items() if count == most)
+        return cls(name, tuple(sorted(counts)), fill if impute else None)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of its features."""
+        return tuple(f"{self.name}={level}" for level in self.levels)
+
+    def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
+        """Return the indicators of a column, and a notice where it has unseen values."""
+        absent = column.isna().to_numpy()
+        _refuse_missing(column, self.name, absent, impute=self.fill is not None)
+        texts = as_texts(column)
+        if self.fill is not None and absent.any():
+            texts = [self.fill if a else text for text, a in zip(texts, absent, strict=True)]
+        place = {level: position for position, level in enumerate(self.levels)}
+        codes = np.array([place.get(text, -1) for text in texts], dtype=np.int32)
+        notice = None
+        if (codes < 0).any():
+            unseen = sorted({texts[row] for row in np.flatnonzero(codes < 0)})
+            shown = ", ".join(repr(value[:30]) for value in unseen[:3])
+            more = f" and {len(unseen) - 3:,} more" if len(unseen) > 3 else ""
+            rows = int((codes < 0).sum())
+            notice = (
+                f"the column {self.name!r} has values that training rows had not, in {rows:,} "
+                f"row{'' if rows == 1 else 's'}: {shown}{more}; they count as none of the known ones"
+            )
+        return OneHot(codes, len(self.levels)), notice
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"kind": self.kind, "name": self.name, "levels": [*self.levels], "fill": self.fill}
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any]) -> "CategoryPart":
+        """Return what `state` was made of."""
+        levels, fill = _strings(values["levels"], "values"), values["fill"]
+        if fill is not None and fill not in levels:
+            raise ValueError("it must fill in a known value")
+        return cls(values["name"], levels, fill)
+
+
+@dataclass(frozen=True, eq=False)
+class DatePart:
+    """Days since 1970, the weekday (0 is Monday), the month, and the hour where times are given.
+
+    Parameters
+    ----------
+    name
+        The column.
+    format
+        How its dates are written; None is ISO 8601, or a type for dates.
+    has_time
+        Whether times of day differ.
+    fill
+        The day that a missing date counts as; None refuses it.
+    """
+
+    name: str
+    format: str | None
+    has_time: bool
+    fill: float | None
+
+    kind: ClassVar[str] = "date"
+
+    @classmethod
+    def fit(
+        cls, column: "pd.Series", name: str, form: str | None, *, impute: bool
+    ) -> "DatePart | str":
+        """Learn whether dates have a time of day, and their mean; where there are none, say so."""
+        days, absent = days_since_1970(column, name, form)
+        _refuse_missing(column, name, absent, impute=impute)
+        present = days[~absent]
+        if not present.size:
+            return "it is empty"
+        fill = float(np.floor(present.mean())) if impute else None
+        return cls(name, form, bool((present % 1 != 0).any()), fill)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of its features."""
+        ends = ("", ".weekday", ".month", *([".hour"] if self.has_time else []))
+        return tuple(self.name + end for end in ends)
+
+    def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
+        """Return the numbers of a column of dates."""
+        days, absent = days_since_1970(column, self.name, self.format)
+        _refuse_missing(column, self.name, absent, impute=self.fill is not None)
+        days = np.where(absent, self.fill or 0.0, days)
+        whole = np.floor(days).astype("datetime64[D]")
+        months = whole.astype("datetime64[M]").astype(np.int64) % 12 + 1
+        weekday = (np.floor(days) + 3) % 7  # the first of January 1970 was a Thursday
+        numbers = [days, weekday, months, *([days % 1 * 24] if self.has_time else [])]
+        return np.column_stack(numbers).astype(np.float64), None
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "format": self.format,
+            "has_time": self.has_time,
+            "fill": self.fill,
+        }
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any]) -> "DatePart":
+        """Return what `state` was made of."""
+        form, fill = values["format"], values["fill"]
+        if not isinstance(form, str | None) or (fill is not None and not np.isfinite(fill)):
+            raise ValueError("a date needs a format and a finite day to fill in")
+        return cls(values["name"], form, bool(values["has_time"]), fill)
+
+
+@dataclass(frozen=True, eq=False)
+class TextPart:
+    """TF-IDF weights of the words of a column, or what an encoder makes of its texts.
+
+    Parameters
+    ----------
+    name
+        The column.
+    terms, idf
+        Words and their weights, as scikit-learn's ``TfidfVectorizer`` learns them; none with an encoder.
+    encoder
+        ``"minilm"``, a function, ``"custom"`` for one that was not saved, or None for TF-IDF.
+    width
+        How many numbers the encoder gives.
+    """
+
+    name: str
+    terms: tuple[str, ...]
+    idf: NDArray[np.float64]
+    encoder: str | Encoder | None = None
+    width: int = 0
+
+    kind: ClassVar[str] = "text"
+
+    @classmethod
+    def fit(cls, column: "pd.Series", name: str, encoder: str | Encoder | None) -> "TextPart | str":
+        """Learn the words of a column; where there are none, say so."""
+        texts = as_texts(column)
+        if encoder is not None:
+            return cls(name, (), np.zeros(0), encoder, _encoded(encoder, texts[:1], name).shape[1])
+        for least in (2, 1) if len(texts) >= _MANY_ROWS else (1,):
+            vectorizer = _vectorizer(min_df=least, max_features=MAX_TERMS)
+            try:
+                vectorizer.fit(texts)
+            except ValueError:  # no word is left
+                continue
+            terms = tuple(map(str, vectorizer.get_feature_names_out()))
+            return cls(name, terms, np.asarray(vectorizer.idf_, dtype=np.float64))
+        return "its text has no words"
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of its features."""
+        words = self.terms if self.encoder is None else tuple(map(str, range(self.width)))
+        return tuple(f"{self.name}:{word}" for word in words)
+
+    def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
+        """Return the weights (CSR) or the encoder's numbers for a column of texts."""
+        texts = as_texts(column)
+        if self.encoder is not None:
+            values = _encoded(self.encoder, texts, self.name)
+            if values.shape[1] != self.width:
+                raise DataError(
+                    f"the text encoder gave {values.shape[1]} numbers for the column {self.name!r}, and "
+                    f"{self.width} when the model was fitted; use the same one"
+                )
+            return values, None
+        vectorizer = _vectorizer(vocabulary=list(self.terms))
+        vectorizer.idf_ = self.idf
+        return csr_array(vectorizer.transform(texts)), None
+
+    def with_encoder(self, encoder: Encoder) -> "TextPart":
+        """Return the same with a function to encode with."""
+        return self if self.encoder is None else replace(self, encoder=encoder)
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values and an array."""
+        encoder = self.encoder
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "terms": [*self.terms],
+            "idf": self.idf,
+            "encoder": encoder if isinstance(encoder, str | None) else "custom",
+            "width": self.width,
+        }
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any]) -> "TextPart":
+        """Return what `state` was made of."""
+        terms = _strings(values["terms"], "words")
+        idf = np.asarray(values["idf"], dtype=np.float64)
+        if idf.shape != (len(terms),) or not np.isfinite(idf).all():
+            raise ValueError("a column of text needs a finite weight for each word")
+        encoder = values["encoder"]
+        if not isinstance(encoder, str | None):
+            raise ValueError("a text encoder is known by its name")
+        return cls(values["name"], terms, idf, encoder, int(values["width"]))
+
+
+PARTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    part.kind: part.from_state for part in (NumberPart, CategoryPart, DatePart, TextPart)
+}
+"""What makes a fitted column of its state, by kind."""
+
+Part: TypeAlias = NumberPart | CategoryPart | DatePart | TextPart
+"""A fitted column."""
+
+
+def _vectorizer(**options: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", **options)
+
+
+def _encoded(encoder: str | Encoder, texts: Sequence[str], name: str) -> NDArray[np.float64]:
+    """Return what an encoder gives for texts, as finite numbers (n, k)."""
+    if encoder == "custom":
+        raise DataError(
+            f"the column {name!r} was encoded by a function of yours, which is not saved: set it with "
+            "classifier.columns_ = classifier.columns_.with_encoder(function)"
+        )
+    function = encoder if callable(encoder) else _named_encoder(encoder)
+    values = np.asarray(function(list(texts)), dtype=np.float64)
+    if values.ndim != 2 or len(values) != len(texts) or not np.isfinite(values).all():
+        raise DataError(
+            f"the text encoder must give finite numbers of shape ({len(texts)}, k) for the column "
+            f"{name!r}, got shape {values.shape}"
+        )
+    return values
+
+
+def _named_encoder(name: str) -> Encoder:
+    from tailbatch.registry import check_known
+
+    check_known("text encoder", name, ENCODERS, error=DataError)
+    models = require("sentence_transformers", extra="text")
+    encode: Encoder = models.SentenceTransformer(ENCODERS[name]).encode
+    return encode
+
+
+def _refuse_missing(
+    column: "pd.Series", name: str, absent: NDArray[np.bool_], *, impute: bool
+) -> None:
+    if absent.any() and not impute:
+        raise missing_value(column, name, absent)
+
+
+def _strings(values: Any, what: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values) or len(set(values)) != len(values):
+        raise ValueError(f"a column needs distinct {what} as text")
+    return tuple(values)

@@ -1,0 +1,329 @@
+"""How the columns of a table become numbers: decided once, fitted on training rows, kept as data.
+
+`Columns` says what to take columns for, `FittedColumns` is the outcome for some rows: what `fit` did to
+a table, `predict`, `evaluate` and `compare` do again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailbatch.data.cells import columns_text, is_plain, refuse_many
+from tailbatch.data.column_kinds import (
+    KINDS,
+    Taken,
+    date_format,
+    identifies_rows,
+    named_like_an_identifier,
+    taken_for,
+)
+from tailbatch.data.column_parts import (
+    PARTS,
+    CategoryPart,
+    DatePart,
+    Encoder,
+    NumberPart,
+    Part,
+    TextPart,
+    number_block,
+)
+from tailbatch.data.label_columns import FrameLabels
+from tailbatch.data.sparse import Block, side_by_side
+from tailbatch.data.text import first_repeated
+from tailbatch.errors import DataError, require
+from tailbatch.registry import check_known
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Missing = Literal["error", "impute"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What to take the columns of a table for; what is not said here is found out by their values.
+
+    Parameters
+    ----------
+    text
+        Names of columns of free text, which become TF-IDF weights of their words.
+    kinds
+        What to take columns for: ``"number"``, ``"category"``, ``"date"``, ``"text"`` or ``"ignore"``;
+        ``"date:%d/%m/%Y"`` says how dates are written.
+    missing
+        ``"error"`` refuses missing features, ``"impute"`` fills in the mean of numbers and dates and
+        the most frequent category. Missing text is empty text.
+    text_encoder
+        What turns text into numbers instead of TF-IDF: ``"minilm"`` (extra ``text``), or a function of a
+        list of texts that returns an array (n, k).
+    labels
+        Where the table has its labels, see `MultiLabelDataset.from_frame`; kept with a model, so that
+        `tailbatch evaluate` knows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"length": [1.5, 2, 3], "color": ["red", "blue", "red"]})
+    >>> fitted = Columns().fit(frame)
+    >>> fitted.feature_names
+    ('length', 'color=blue', 'color=red')
+    >>> fitted.transform(pd.DataFrame({"color": ["green", "red"], "length": [0.5, 1.0]}))[0]
+    array([[0.5, 0. , 0. ],
+           [1. , 0. , 1. ]])
+    """
+
+    text: Sequence[str] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    missing: Missing = "error"
+    text_encoder: str | Encoder | None = None
+    labels: FrameLabels | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.text, str):
+            object.__setattr__(self, "text", (self.text,))
+        if self.missing not in ("error", "impute"):
+            raise DataError(f"missing must be 'error' or 'impute', got {self.missing!r}")
+        for column, kind in self.kinds.items():
+            word = str(kind).partition(":")[0]
+            check_known(f"kind of the column {column!r}:", word, KINDS, error=DataError)
+
+    @property
+    def as_text(self) -> tuple[str, ...]:
+        """Columns whose cells are to be read as they are written: a ``007`` stays one."""
+        return (*self.text, *(name for name, kind in self.kinds.items() if kind != "number"))
+
+    def fit(
+        self, frame: "pd.DataFrame", *, taken: Mapping[str, Taken] | None = None
+    ) -> "FittedColumns":
+        """Decide what each column is, by these rows, and learn what its encoding needs.
+
+        Parameters
+        ----------
+        frame
+            The feature columns of the training rows.
+        taken
+            What columns are taken for, where other rows have decided that.
+        """
+        names = [str(column) for column in frame.columns]
+        if (repeated := first_repeated(names)) is not None:
+            raise DataError(f"the column {repeated!r} occurs twice; rename one")
+        for name in (*self.text, *self.kinds):
+            if name not in names:
+                raise DataError(f"there is no column {name!r}{columns_text(names, name)}")
+        plain = np.array([is_plain(kind) for kind in frame.dtypes], dtype=np.bool_)
+        if not plain.all():
+            refuse_many(frame)
+        numbers = iter(frame.loc[:, plain].to_numpy(dtype=np.float64).T)
+        asked = dict(self.kinds) | dict.fromkeys(self.text, "text")
+        parts, decided = list[Part](), dict[str, Taken]()
+        for place, name in enumerate(names):
+            values = next(numbers) if plain[place] else None
+            if taken is None:
+                column = None if values is not None and name not in asked else frame.iloc[:, place]
+                decided[name] = self._taken(column, values, name, asked.get(name))
+            else:
+                decided[name] = taken[name]
+            part = self._part(frame, place, values, name, decided[name])
+            if isinstance(part, str):
+                decided[name] = Taken("ignore", part)
+            elif part is not None:
+                parts.append(part)
+                if taken is None and self.missing == "impute":
+                    decided[name] = _with_missing(decided[name], frame, place, values)
+        return FittedColumns(self, tuple(parts), decided)
+
+    def _taken(
+        self,
+        column: "pd.Series | None",
+        values: NDArray[np.float64] | None,
+        name: str,
+        kind: str | None,
+    ) -> Taken:
+        if kind is not None:
+            word, _, form = kind.partition(":")
+            if word == "date" and not form and column is not None and column.dtype.kind != "M":
+                form = date_format(column, name) or ""
+            return Taken(word, "as you said", form or None)
+        if values is not None:
+            if np.isnan(values).all():
+                return Taken("ignore", "it is empty")
+            if why := identifies_rows(values, name):
+                return Taken("ignore", why)
+            if named_like_an_identifier(name):
+                return Taken(
+                    "number",
+                    "its values are numbers, though it is named like an identifier; if it is one, write "
+                    f"kinds={{{name!r}: 'ignore'}} or 'category'",
+                )
+            return Taken("number", "its values are numbers")
+        if column is not None and column.isna().all():
+            return Taken("ignore", "it is empty")
+        return taken_for(column, name)
+
+    def _part(
+        self,
+        frame: "pd.DataFrame",
+        place: int,
+        values: NDArray[np.float64] | None,
+        name: str,
+        taken: Taken,
+    ) -> "Part | str | None":
+        """Return a fitted column; or why there is nothing to fit, or None where it is left out."""
+        if taken.kind == "ignore":
+            return None
+        if taken.kind == "number":
+            impute = self.missing == "impute"
+            return NumberPart.fit(frame, place, values, name, impute=impute)
+        column = frame.iloc[:, place]
+        if taken.kind == "text":
+            return TextPart.fit(column, name, self.text_encoder)
+        if taken.kind == "date":
+            return DatePart.fit(column, name, taken.format, impute=self.missing == "impute")
+        return CategoryPart.fit(column, name, impute=self.missing == "impute")
+
+    def state(self) -> dict[str, Any]:
+        """Return the settings as plain values; a function of yours is named as such only."""
+        encoder = self.text_encoder
+        return {
+            "text": list(self.text),
+            "kinds": dict(self.kinds),
+            "missing": self.missing,
+            "text_encoder": encoder if encoder is None or isinstance(encoder, str) else "custom",
+            "labels": self.labels
+            if isinstance(self.labels, int | str | None)
+            else list(self.labels),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class FittedColumns:
+    """How the columns of some rows became numbers, to do it again with others; made by `Columns.fit`.
+
+    Attributes
+    ----------
+    columns
+        What was asked for.
+    parts
+        The columns in use, in the order of the table.
+    taken
+        What each column was taken for, and why.
+    """
+
+    columns: Columns
+    parts: tuple[Any, ...]
+    taken: Mapping[str, Taken]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order of the columns."""
+        return tuple(name for part in self.parts for name in part.feature_names)
+
+    @property
+    def depends_on_rows(self) -> bool:
+        """Whether other rows may give other features: by their words, categories or means."""
+        return self.columns.missing == "impute" or any(part.kind != "number" for part in self.parts)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know: which columns are left out, and which may be meant otherwise."""
+        found = []
+        for name, (kind, why, _) in self.taken.items():
+            if kind == "ignore" and why != "as you said":
+                found.append(f"left out the column {name!r}: {why}")
+            elif "; if it is one" in why:
+                found.append(f"took the column {name!r} for a {kind}: {why}")
+        return tuple(found)
+
+    def transform(self, frame: "pd.DataFrame") -> tuple[Any, tuple[str, ...]]:
+        """Return the features (n, d) of a table, dense or CSR, and notices.
+
+        Columns are found by name, others are not looked at. Of a category only values that were there
+        in `fit` have a feature; another one has none of them, and a notice says so.
+        """
+        if not hasattr(frame, "columns"):
+            raise DataError(
+                "this was fitted on a table with named columns; give a data frame with the columns "
+                + ", ".join(part.name for part in self.parts[:8])
+            )
+        place = {str(name): position for position, name in enumerate(frame.columns)}
+        for part in self.parts:
+            if part.name not in place:
+                raise DataError(
+                    f"the column {part.name!r} of the training data is missing"
+                    f"{columns_text(list(place), part.name)}"
+                )
+        blocks, notices = list[Block](), list[str]()
+        run = list[NumberPart]()
+        for part in self.parts:
+            if isinstance(part, NumberPart):
+                run.append(part)
+                continue
+            blocks += [number_block(frame, run, place)] if run else []
+            run = []
+            block, notice = part.encode(frame.iloc[:, place[part.name]])
+            blocks.append(block)
+            notices += [notice] if notice else []
+        blocks += [number_block(frame, run, place)] if run else []
+        return side_by_side(blocks, len(frame)), tuple(notices)
+
+    def refit(self, frame: "pd.DataFrame") -> "FittedColumns":
+        """Return the same kinds of columns, fitted on other rows."""
+        return self.columns.fit(frame, taken=self.taken)
+
+    def with_encoder(self, text_encoder: Encoder) -> "FittedColumns":
+        """Return the same with the function that encodes text, which no file can hold."""
+        parts = tuple(
+            part.with_encoder(text_encoder) if isinstance(part, TextPart) else part
+            for part in self.parts
+        )
+        return FittedColumns(self.columns, parts, self.taken)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as plain values and arrays, to be saved."""
+        return {
+            "columns": self.columns.state(),
+            "parts": [part.state() for part in self.parts],
+            "taken": {name: list(taken) for name, taken in self.taken.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "FittedColumns":
+        """Return what `state` was made of; values of the wrong kind are an error."""
+        parts = []
+        for values in state["parts"]:
+            kind, name = values["kind"], values["name"]
+            if not isinstance(name, str) or kind not in PARTS:
+                raise ValueError(f"it has a column of the unknown kind {kind!r:.40}")
+            parts.append(PARTS[kind](values))
+        taken = {
+            str(name): Taken(str(kind), str(why), None if form is None else str(form))
+            for name, (kind, why, form) in state["taken"].items()
+        }
+        return cls(Columns(**state["columns"]), tuple(parts), taken)
+
+
+def needs_columns(X: Any) -> bool:
+    """Whether X is a data frame that scikit-learn's own checks cannot turn into numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> needs_columns(pd.DataFrame({"a": [1.0]})), needs_columns(pd.DataFrame({"a": ["x"]}))
+    (False, True)
+    """
+    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
+        return False
+    pd = require("pandas", extra="cli")
+    return not all(pd.api.types.is_numeric_dtype(kind) for kind in set(X.dtypes))
+
+
+def _with_missing(
+    taken: Taken, frame: "pd.DataFrame", place: int, values: NDArray[np.float64] | None
+) -> Taken:
+    """Say how many values are missing, if any."""
+    absent = np.isnan(values) if values is not None else frame.iloc[:, place].isna()
+    count = int(absent.sum())
+    return taken._replace(why=f"{taken.why}; {count:,} missing") if count else taken

@@ -1,0 +1,129 @@
+"""The model card: what a saved classifier is, was trained on, and how well it does, for people."""
+
+import platform
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sklearn
+import torch
+from scipy.special import expit
+
+import tailbatch
+from tailbatch.data import Parts
+from tailbatch.metrics import METRICS, by_label, evaluate
+
+if TYPE_CHECKING:
+    from tailbatch.estimator.classifier import TailbatchClassifier
+
+CARD = "README.md"
+_SHOWN = ("macro_auc", "macro_average_precision", "macro_f", "minority_average_precision",
+          "minority_macro_f", "hamming_loss")  # fmt: skip
+_SHOWN_COLUMNS = 50
+
+
+def training_facts(classifier: "TailbatchClassifier", parts: Parts) -> dict[str, Any]:
+    """Return what is worth keeping of the training rows, as plain values.
+
+    Parameters
+    ----------
+    classifier
+        Fitted, with its thresholds.
+    parts
+        Training and validation rows, scaled.
+    """
+    train, validation = parts.train, parts.validation
+    facts: dict[str, Any] = {
+        "training_rows": train.n_samples,
+        "validation_rows": validation.n_samples,
+        "features": train.n_features,
+        "positives": np.asarray(train.Y.sum(axis=0)).ravel().tolist(),
+        "versions": {
+            "tailbatch": tailbatch.__version__,
+            "torch": torch.__version__,
+            "scikit-learn": sklearn.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+    if validation.n_samples:
+        scores = expit(classifier._logits(validation.X).astype(np.float64))
+        table = by_label(validation.Y, scores, classifier.thresholds_)
+        facts["by_label"] = {name: values.tolist() for name, values in table.items()}
+        facts["metrics"] = evaluate(
+            validation.Y,
+            scores,
+            minority=classifier.minority_labels_,
+            thresholds=classifier.thresholds_,
+            only=_SHOWN,
+        )
+    return facts
+
+
+def model_card(classifier: "TailbatchClassifier") -> str:
+    """Return the card of a fitted classifier, as Markdown."""
+    facts = classifier.facts_
+    model = classifier.model if isinstance(classifier.model, str) else "a custom module"
+    lines = ["# Multi-label classifier", ""]
+    lines += [
+        f"Trained by tailbatch: {model}, {len(classifier.label_names_):,} labels. "
+        "Load it with `TailbatchClassifier.load(folder)`, or run `tailbatch predict`.",
+        "",
+        "## Data",
+        "",
+    ]
+    if facts:
+        lines += [
+            f"- {facts['training_rows']:,} training rows, {facts['validation_rows']:,} validation rows",
+            f"- {facts['features']:,} features",
+        ]
+    if classifier.columns_ is not None:
+        lines += ["", "| column | taken for | why |", "|---|---|---|"]
+        taken = list(classifier.columns_.taken.items())
+        lines += [f"| {_cell(n)} | {t.kind} | {_cell(t.why)} |" for n, t in taken[:_SHOWN_COLUMNS]]
+        if len(taken) > _SHOWN_COLUMNS:
+            lines.append(f"| {len(taken) - _SHOWN_COLUMNS:,} more | | |")
+    lines += ["", "## Settings", ""]
+    settings = classifier.get_params(deep=False)
+    for name in ("callbacks", "columns", "label_names", "checkpoint_folder", "device", "verbose"):
+        settings.pop(name, None)
+    lines += [f"- {name}: `{_cell(_plain(value))}`" for name, value in sorted(settings.items())]
+    lines.append(f"- best epoch: {classifier.best_epoch_} of {len(classifier.history_)}")
+    if "metrics" in facts:
+        lines += ["", "## On the validation rows", ""]
+        lines += [
+            f"- {METRICS[n].title}: {v:.4f}" for n, v in facts["metrics"].items() if n in METRICS
+        ]
+        lines += ["", *_label_rows(classifier, facts)]
+    if "versions" in facts:
+        lines += ["", "## Versions", ""]
+        lines += [f"- {name} {version}" for name, version in facts["versions"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _label_rows(classifier: "TailbatchClassifier", facts: dict[str, Any]) -> list[str]:
+    """Return the table by label, the rarest first."""
+    table, positives = facts["by_label"], facts["positives"]
+    rows = [
+        "The validation rows chose the epoch and the thresholds, so expect a little less on new rows.",
+        "",
+        "| label | training rows | validation rows | AP | AUC | precision | recall | F | threshold |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for label in np.argsort(positives, kind="stable").tolist():
+        numbers = [table[name][label] for name in ("average_precision", "auc", "precision", "recall",
+                                                   "f", "threshold")]  # fmt: skip
+        cells = ["-" if value != value else f"{value:.3f}" for value in numbers]
+        rows.append(
+            f"| {_cell(classifier.label_names_[label])} | {int(positives[label]):,} | "
+            f"{int(table['support'][label]):,} | {' | '.join(cells)} |"
+        )
+    return rows
+
+
+def _plain(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float | bool | None) else repr(value)[:80]
+
+
+def _cell(text: str) -> str:
+    """Return text that stays in its cell of a table."""
+    return " ".join(str(text).replace("|", "\\|").split())

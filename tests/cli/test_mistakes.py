@@ -1,0 +1,296 @@
+"""The mistakes users make: each is answered before any training, in one line that says what to do."""
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailbatch.cli import main
+from tailbatch.data import Columns
+from tailbatch.estimator import TailbatchClassifier
+from tailbatch.training import Trainer
+
+ROWS = 40
+WORDS = ["crash", "invoice", "login", "export", "refund", "again", "today", "please"]
+
+
+def tickets():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "ticket_id": [f"T-{number}" for number in range(ROWS)],
+            "created": [
+                f"2025-{1 + number % 12:02}-{1 + number % 28:02}" for number in range(ROWS)
+            ],
+            "subject": [" ".join(rng.choice(WORDS, 6)) for _ in range(ROWS)],
+            "plan": rng.choice(["free", "pro", "team"], ROWS),
+            "length": rng.random(ROWS).round(3),
+            "tag_a": rng.integers(0, 2, ROWS),
+            "tag_b": rng.integers(0, 2, ROWS),
+            "tags": rng.choice(["bug;billing", "bug", "login", ""], ROWS),
+        }
+    )
+
+
+def saved(change=lambda frame: frame, **options):
+    """Return what writes the changed table to a file."""
+    return lambda path: change(tickets()).to_csv(path, **{"index": False, **options})
+
+
+def text(content):
+    return lambda path: path.write_bytes(content)
+
+
+def cell(column, value, row=3):
+    def change(frame):
+        frame[column] = frame[column].astype(object)
+        frame.loc[row, column] = value
+        return frame
+
+    return saved(change)
+
+
+def column(**columns):
+    return saved(lambda frame: frame.assign(**columns))
+
+
+FIT = "fit data.csv --out m --epochs 1"
+LISTED = f"{FIT} --labels tags"
+PLAIN = f"{FIT} --labels tag_a,tag_b --as tags=ignore"
+PREDICT = "predict model data.csv --out p.csv"
+EVALUATE = "evaluate model data.csv"
+
+#: What is wrong: the file, the command, and what the answer says.
+COMMANDS = {
+    # which labels
+    "no labels named": (saved(), FIT, "'tags' looks like lists of labels: pass --labels tags"),
+    "mistyped label column": (saved(), f"{FIT} --labels tgas", "did you mean 'tags'"),
+    "a text column as labels": (
+        saved(),
+        f"{FIT} --labels subject:;",
+        "'subject' would give .* labels for 40 rows.*name the column",
+    ),
+    "an identifier as labels": (saved(), f"{FIT} --labels ticket_id", "free text or an identifier"),
+    "numbers as labels": (saved(), f"{FIT} --labels length", "neither lists of labels nor zeros"),
+    "strings as 0/1 columns": (
+        saved(),
+        f"{FIT} --labels tag_a,plan",
+        "must be 0 or 1, got .* write --labels plan",
+    ),
+    "labels of 0, 1 and 2": (cell("tag_a", 2), PLAIN, "got 2.* in line 5, label 'tag_a'"),
+    "a missing label value": (
+        cell("tag_a", None),
+        PLAIN,
+        "'tag_a' is missing in line 5; .*fill it in, or leave the row out",
+    ),
+    "more label columns than columns": (
+        saved(),
+        f"{FIT} --labels 99",
+        "--labels asks for 99|99 of the",
+    ),
+    "a prefix of no column": (
+        saved(),
+        f"{FIT} --labels topic_",
+        "neither a column nor the beginning",
+    ),
+    "rows without any label": (column(tags=""), LISTED, "'tags' lists no labels at all"),
+    "two delimiters": (
+        cell("tags", "bug,billing"),
+        LISTED,
+        "can be read two ways: split at ';' .*; split at ','.*--labels 'tags:;' or --labels tags:,",
+    ),
+    "tags between spaces": (
+        column(tags=(["bug login", "bug", "login ui", "ui bug", "ui", "login"] * 7)[:ROWS]),
+        LISTED,
+        "two ways: with one label a cell it has 6 labels.*split at ' ' it has 3.*--labels tags:",
+    ),
+    "half a list": (
+        column(tags=["['bug']"] * 39 + ["billing"]),
+        LISTED,
+        "'billing' in line 41, which is none",
+    ),
+    "a broken list": (column(tags=["['bug'", *["['a']"] * 39]), LISTED, "holds lists such as"),
+    "labels named for a file that knows": (
+        text(b"1,2 1:0.5\n1 2:1\n"),
+        "fit data.svm --labels 2 --out m",
+        "says itself which labels its rows have; leave --labels out",
+    ),
+    # the file
+    "no such file": (saved(), LISTED.replace("data", "dta"), "there is no file dta.csv"),
+    "an empty file": (text(b""), LISTED, "data.csv is empty"),
+    "a header alone": (text(b"a,tags\n"), LISTED, "no rows below its header"),
+    "one row": (
+        text(b"a,tags\n1,bug\n"),
+        LISTED,
+        "data.csv has 1 row, and training needs at least 2: add rows",
+    ),
+    "a wrong delimiter": (
+        saved(sep="^"),
+        LISTED,
+        "neither a column nor the beginning|cannot|columns are",
+    ),
+    "a row too long": (
+        text(b"a,tags\n1,bug\n2,bug,3\n"),
+        LISTED,
+        "line 3: expected 2 values, found 3",
+    ),
+    "a column twice": (text(b"a,a,tags\n1,2,bug\n"), LISTED, "'a' occurs twice; rename one"),
+    "a spreadsheet": (
+        text(b"PK\x03\x04 [Content_Types].xml"),
+        LISTED,
+        "is a spreadsheet; save it as CSV",
+    ),
+    "UTF-16": (text("a,tags\n1,bug\n".encode("utf-16")), LISTED, "save it as UTF-8"),
+    "broken JSON lines": (
+        text(b'{"a": 1, "tags": ["x"]}\n{"a": \n'),
+        "fit data.jsonl --labels tags --out m",
+        "line 2: it is no JSON object",
+    ),
+    # the columns
+    "a missing number": (
+        cell("length", None),
+        LISTED,
+        "in line 5; .*--as length=ignore, or pass --missing",
+    ),
+    "an infinite number": (cell("length", "inf"), LISTED, "X has inf in row 3"),
+    "a mistyped text column": (saved(), f"{LISTED} --text subjct", "did you mean 'subject'"),
+    "an unknown kind": (saved(), f"{LISTED} --as plan=categry", "did you mean 'category'"),
+    "no kind": (saved(), f"{LISTED} --as plan", "write COLUMN=KIND, such as --as price=number"),
+    "text as a number": (
+        saved(),
+        f"{LISTED} --as plan=number",
+        "is no number; .*--as plan=category",
+    ),
+    "an unreadable date": (
+        cell("created", "2025-13-77"),
+        LISTED,
+        "'2025-13-77' in line 5, which is no date",
+    ),
+    "a date with two readings": (
+        column(created="03/04/2025"),
+        f"{LISTED} --as created=date",
+        "two ways: .*--as created=date:%d/%m/%Y",
+    ),
+    "amounts in two units": (
+        column(paid=[f"{n} EUR" if n % 2 else f"{n} USD" for n in range(ROWS)]),
+        f"{LISTED} --as paid=number",
+        "several units .*--as paid=ignore",
+    ),
+    "an amount with two readings": (
+        column(paid="1,234 EUR"),
+        f"{LISTED} --as paid=number",
+        "can be 1234 or 1.234",
+    ),
+    "an unknown encoder": (saved(), f"{LISTED} --text-encoder minilmm", "did you mean 'minilm'"),
+    # the settings
+    "a device that is not there": (saved(), f"{LISTED} --device cuda:7", "cuda"),
+    "an unknown strategy": (saved(), f"{LISTED} --strategy minorty", "did you mean 'minority'"),
+    "a threshold above 1": (saved(), f"{LISTED} --thresholds 1.5", "between 0 and 1"),
+    "a validation share of 1": (
+        saved(),
+        f"{LISTED} --validation 1",
+        "fractions from 0 that leave rows",
+    ),
+    # a model and another file
+    "no model": (saved(), PREDICT.replace("model", "modle"), "there is no classifier in modle"),
+    "a column missing at predict": (
+        saved(lambda f: f.rename(columns={"plan": "plans"})),
+        PREDICT,
+        "'plan' .* missing; did you mean 'plans'",
+    ),
+    "text where numbers were": (
+        cell("length", "long"),
+        PREDICT,
+        "holds 'long' in line 5, which is no number",
+    ),
+    "a missing value at predict": (
+        cell("length", None),
+        PREDICT,
+        "'length' has a missing value in line 5",
+    ),
+    "an odd output file": (
+        saved(),
+        PREDICT.replace("p.csv", "p.xlsx"),
+        r"must end in .csv or .parquet",
+    ),
+    "an unknown column to keep": (saved(), f"{PREDICT} --keep ticket", "did you mean 'ticket_id'"),
+    "no labels to evaluate": (
+        saved(lambda f: f.drop(columns="tags")),
+        EVALUATE,
+        "--labels tags is neither a column",
+    ),
+    "other labels to evaluate": (
+        column(tags="x;y"),
+        EVALUATE,
+        "the label 'billing' of the model is missing",
+    ),
+    "an unknown label to explain": (
+        saved(),
+        "explain model data.csv --label bgu",
+        "did you mean 'bug'",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    frame = tickets()
+    tags = frame.pop("tags").str.split(";")
+    columns = Columns(kinds={"tag_a": "ignore", "tag_b": "ignore"}, labels="tags")
+    TailbatchClassifier(columns=columns, epochs=1, device="cpu").fit(frame, tags).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_answers_a_mistake_in_one_line_before_training(
+    name, model, tmp_path, monkeypatch, capsys
+):
+    write, command, message = COMMANDS[name]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(model)
+    arguments = command.split(" ")
+    write(tmp_path / next(part for part in ("data.svm", "data.jsonl", "data.csv")
+                          if part in arguments or part == "data.csv"))  # fmt: skip
+    monkeypatch.setattr(Trainer, "fit", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(sys, "argv", ["tailbatch", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    errors = [
+        line for line in capsys.readouterr().err.splitlines() if not line.startswith("Note: ")
+    ]
+    assert caught.value.code == 2, errors
+    assert len([line for line in errors if line.strip()]) == 1, errors
+    assert re.search(message, errors[-1]), errors[-1]
+
+
+def fit(X, Y, **settings):
+    TailbatchClassifier(epochs=1, **settings).fit(X, Y)
+
+
+FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fit(X, [["a"], ["b"], [None]]), "labels are named by strings, got None in row 2"),
+        (lambda: fit(X, [[], [], []]), "no row of Y has a label: name the labels"),
+        (lambda: fit(X, [["0", "1"], ["1", "0"], ["1", "1"]]), "Y can be read two ways"),
+        (lambda: fit(X, [{"bgu"}, {"bug"}, set()], label_names=["bug"]), "'bgu'; did you mean 'bug'"),
+        (lambda: fit(X, [["a"], ["b"]]), "inconsistent numbers of samples|same number of rows"),
+        (lambda: fit(X, [["a"]] * 3, columns=Columns()), "columns= is for a data frame"),
+        (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text=["subjct"])), "did you mean 'subject'"),
+        (lambda: Columns(kinds={"a": "txt"}), "did you mean 'text'"),
+        (lambda: Columns(missing="drop"), "missing must be 'error' or 'impute'"),
+        (lambda: fit(FRAME.assign(x=[[1]] * ROWS), [["a"]] * ROWS), "kinds={'x': 'ignore'}"),
+        (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text_encoder=len)), "text encoder must give"),
+    ],
+)  # fmt: skip
+def test_python_answers_a_mistake_in_one_line_before_training(call, message, monkeypatch):
+    monkeypatch.setattr(Trainer, "fit", lambda *_, **__: pytest.fail("it trained"))
+    with pytest.raises(ValueError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
