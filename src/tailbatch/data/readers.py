@@ -8,6 +8,7 @@ from typing import Literal
 from tailbatch.data import catalog
 from tailbatch.data.arff import read_arff
 from tailbatch.data.arff_labels import Labels
+from tailbatch.data.corpora import load_texts
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
@@ -33,7 +34,8 @@ def load_dataset(
     name_or_path
         A name that ``tailbatch datasets list`` shows, such as ``debtags`` (it comes with the
         package) or ``yeast`` (downloaded once); or a file: ARFF, LIBSVM, CSV or TSV, each plain
-        or gzip, Parquet, or npz.
+        or gzip, Parquet, or npz. A corpus such as ``goemotions`` becomes word counts; `load_texts`
+        returns its texts and official parts.
     labels
         Which columns are labels. ARFF and tables: 5 for the first five columns, -5 for the last
         five, a list of names, or a prefix that exactly the labels share. ARFF also: the path of a
@@ -58,7 +60,8 @@ def load_dataset(
     else:
         name = catalog.known(str(name_or_path)).name
         path = catalog.find(name)
-    dataset = _reader(path)(path, labels, missing)
+    is_corpus = name is not None and catalog.known(name).is_corpus
+    dataset = (_word_counts if is_corpus else _reader(path))(path, labels, missing)
     if name is not None:
         catalog.check(dataset, name, source=path)
         dataset = replace(dataset, name=name)
@@ -114,6 +117,11 @@ def _libsvm(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
 def _npz(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
     _refuse_labels(path, labels)
     return read_npz(path)
+
+
+def _word_counts(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    _refuse_labels(path, labels)
+    return load_texts(path).word_counts()
 
 
 def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
