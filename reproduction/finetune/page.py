@@ -242,7 +242,7 @@ def padding() -> str:
 
 
 def late(records: Sequence[Record]) -> str:
-    """Return a table of what is left of the gain by the gradient when losses come late."""
+    """Return a table of the change by the gradient's score when losses come late."""
     known = [r for r in records if r["run"]["study"] == "lag"]
     if not known:
         return "No such run is in the records yet."
@@ -254,7 +254,7 @@ def late(records: Sequence[Record]) -> str:
     ]
     lags = sorted({r["run"]["options"][0][1] for r in known if r["run"]["options"]})
     arms += [
-        (f"by the gradient, {lag:,} steps late", "importance by gradient", [["max_lag", lag]])
+        (f"by the gradient, lag {lag:,}", "importance by gradient", [["max_lag", lag]])
         for lag in lags
     ]
     for title, arm, options in arms:
@@ -264,8 +264,8 @@ def late(records: Sequence[Record]) -> str:
             seeds = sorted(ours.keys() & base[metric].keys())
             pair = ([ours[seed] for seed in seeds], [base[metric][seed] for seed in seeds])
             cells.append(_shown((relative_change([pair]), len(seeds))) if seeds else "-")
-        rows.append((title, *cells))
-    return table(["against random batches", *METRICS.values()], rows)
+        rows.append((title, *cells, len(seeds)))
+    return table(["against random batches", *METRICS.values(), "seeds"], rows)
 
 
 def by_label(records: Sequence[Record]) -> str:
