@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from reproduction.text import table
-
-from tailbatch.stats import Change, relative_change
+from scipy import stats
 
 HERE = Path(__file__).parent
 RECORDS = HERE.parent / "records" / "finetune.jsonl.gz"
@@ -46,6 +45,31 @@ COLORS = {
     "balanced, corrected": "#0072b2",
 }
 Record = Mapping[str, Any]
+
+
+class Change(NamedTuple):
+    """By what share a mean changes, with its 95% interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def relative_change(values: Sequence[float], baseline: Sequence[float]) -> Change:
+    """Return the change of the mean over paired runs, with Student's interval by the delta method.
+
+    Examples
+    --------
+    >>> round(relative_change([0.22, 0.24], [0.20, 0.22]).estimate, 3)
+    0.095
+    """
+    after, before = np.array(values), np.array(baseline)
+    ratio = after.mean() / before.mean()
+    if len(after) < 2:
+        return Change(ratio - 1, np.nan, np.nan)
+    spread = (after - ratio * before).std(ddof=1) / np.sqrt(len(after)) / before.mean()
+    half = float(stats.t.ppf(0.975, len(after) - 1) * spread)
+    return Change(ratio - 1, ratio - 1 - half, ratio - 1 + half)
 
 
 def collect(store: Path) -> None:
@@ -122,7 +146,7 @@ def change(
     if not seeds:
         return None
     pair = ([ours[seed] for seed in seeds], [base[seed] for seed in seeds])
-    return relative_change([pair]), len(seeds)
+    return relative_change(*pair), len(seeds)
 
 
 def chosen_rate(records: Sequence[Record], **wanted: object) -> float:
@@ -263,7 +287,7 @@ def late(records: Sequence[Record]) -> str:
             ours = values(known, metric, arm=arm, lr=lr, options=options)
             seeds = sorted(ours.keys() & base[metric].keys())
             pair = ([ours[seed] for seed in seeds], [base[metric][seed] for seed in seeds])
-            cells.append(_shown((relative_change([pair]), len(seeds))) if seeds else "-")
+            cells.append(_shown((relative_change(*pair), len(seeds))) if seeds else "-")
         rows.append((title, *cells, len(seeds)))
     return table(["against random batches", *METRICS.values(), "seeds"], rows)
 
