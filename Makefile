@@ -69,9 +69,11 @@ package: $(DEV)
 minimal: $(DEV)
 	$(BIN)/python scripts/versions.py --oldest
 
-# Rebuilds docs/reproduction.md and the README's results; with STORE=folder, collects its records first.
+# Rebuilds docs/reproduction.md, docs/finetuning.md and the README's results; with STORE=folder, collects its
+# records first. Those of the fine-tuning: python -m reproduction.finetune FOLDER
 reproduction: $(DEV)
 	$(BIN)/python -m reproduction $(STORE)
+	$(BIN)/python -m reproduction.finetune
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(DOCS)

@@ -49,8 +49,9 @@ def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None
 def _where(entry: KnownDataset, is_here: bool) -> str:
     if is_here:
         return "here"
-    file = entry.files[0]
-    return f"{file.bytes / 1e3:,.0f} kB" if file.urls else "by hand"
+    files = entry.files if entry.is_corpus else entry.files[:1]
+    size = sum(file.bytes for file in files)
+    return f"{size / 1e3:,.0f} kB" if files[0].urls else "by hand"
 
 
 def show_description(

@@ -2,6 +2,7 @@
 
 from tailbatch.data.arff import read_arff
 from tailbatch.data.columns import Columns, FittedColumns
+from tailbatch.data.corpora import TextDataset, TextParts, load_texts
 from tailbatch.data.dataset import Features, IntArray, LabelMatrix, MultiLabelDataset
 from tailbatch.data.folds import Fold, Parts, split, stratified_folds, stratified_split
 from tailbatch.data.npz import save_npz
@@ -34,9 +35,12 @@ __all__ = [
     "PreparedDataset",
     "Scaling",
     "StandardScaling",
+    "TextDataset",
+    "TextParts",
     "TfIdfScaling",
     "fit_scaling",
     "load_dataset",
+    "load_texts",
     "prepare",
     "read_arff",
     "save_npz",

@@ -82,6 +82,9 @@ class KnownDataset:
         Values the paper prints that are not true of the file.
     as_published
         The columns the paper's script reads as labels, where they are not the labels.
+    is_corpus
+        Whether the files are the parts of one text corpus, kept together in a folder of its name;
+        otherwise each file is the whole dataset.
 
     Examples
     --------
@@ -104,6 +107,7 @@ class KnownDataset:
     paper_features: int | None = None
     printed: Mapping[str, float] = field(default_factory=dict)
     as_published: AsPublished | None = None
+    is_corpus: bool = False
     note: str = ""
 
 
@@ -176,8 +180,9 @@ def _known_file(path: Path) -> tuple[KnownDataset, KnownFile] | None:
         (
             (entry, file)
             for entry in catalog().values()
-            for file in entry.files
-            if file.name == name
+            # The first file stands for a corpus; anyone's may have its name, so the folder counts.
+            for file in (entry.files[:1] if entry.is_corpus else entry.files)
+            if file.name == name and (not entry.is_corpus or path.parent.name == entry.name)
         ),
         None,
     )
@@ -214,6 +219,8 @@ def check(dataset: MultiLabelDataset, name: str, *, source: str | Path = "this")
 def find(name: str, *, progress: Progress | None = None) -> Path:
     """Return the local file of a known dataset, downloading it when it is not here yet.
 
+    Of a corpus it is the first file, and `corpus_files` finds the others beside it.
+
     Parameters
     ----------
     name
@@ -241,7 +248,7 @@ def local_file(name: str) -> Path | None:
     entry = known(name)
     places = [*_places(data_folder(), entry), *_places(cache_folder(), entry)]
     places += [_HERE / file.name for file in entry.files]
-    found = next((place for place in places if place.is_file()), None)
+    found = next((place for place in places if _is_here(place, entry)), None)
     if found is not None:
         sweep(cache_folder() / entry.name)  # its download may have been killed at its last step
     return found
@@ -250,10 +257,49 @@ def local_file(name: str) -> Path | None:
 def _places(folder: Path | None, entry: KnownDataset) -> Iterator[Path]:
     if folder is None:
         return
-    for file in entry.files:
-        for parent in (folder / entry.name, folder):
+    for file in entry.files[:1] if entry.is_corpus else entry.files:
+        for parent in (folder / entry.name, folder)[: 1 if entry.is_corpus else 2]:
             yield parent / file.name
             yield parent / f"{file.name}.gz"
+
+
+def _is_here(place: Path, entry: KnownDataset) -> bool:
+    complete = not entry.is_corpus or len(_beside(place, entry)) == len(entry.files)
+    return complete and place.is_file()
+
+
+def corpus_files(path: str | Path) -> dict[str, Path]:
+    """Return the files of a corpus by the catalog's names, from the folder of its first file.
+
+    Examples
+    --------
+    >>> corpus_files("downloads/goemotions/train.tsv")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: downloads/goemotions lacks train.tsv, dev.tsv, test.tsv, labels.txt ...
+    """
+    path = Path(path)
+    found = _known_file(path)
+    if found is None or not found[0].is_corpus:
+        raise DataError(f"{path} is not the first file of a corpus that the catalog knows")
+    files = _beside(path, found[0])
+    lacking = [file.name for file in found[0].files if file.name not in files]
+    if lacking:
+        raise DataError(
+            f"{path.parent} lacks {', '.join(lacking)} of {found[0].name}; remove the folder, and "
+            f"load {found[0].name} by its name to fetch all of it"
+        )
+    return files
+
+
+def _beside(path: Path, entry: KnownDataset) -> dict[str, Path]:
+    """Return the files of a corpus that are in a folder, plain or packed."""
+    places = (
+        (file.name, path.parent / f"{file.name}{end}")
+        for file in entry.files
+        for end in ("", ".gz")
+    )
+    return {name: place for name, place in places if place.is_file()}
 
 
 def data_folder() -> Path | None:
@@ -286,6 +332,8 @@ def _user_cache() -> Path:
 def file_matches(path: str | Path) -> bool:
     """Tell whether a file with a known name has the known bytes, compressed or not.
 
+    For the first file of a corpus: whether all of its files have.
+
     Examples
     --------
     >>> file_matches(find("debtags"))
@@ -295,18 +343,36 @@ def file_matches(path: str | Path) -> bool:
     found = _known_file(path)
     if found is None:
         raise DataError(f"{path} is not a file the catalog knows by name")
+    entry, file = found
+    if not entry.is_corpus:
+        return _sha256(path) == file.sha256
+    files = corpus_files(path)
+    return all(_sha256(files[each.name]) == each.sha256 for each in entry.files)
+
+
+def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's uncompressed bytes."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest() == found[1].sha256
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except (OSError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def _download(entry: KnownDataset, progress: Progress | None) -> Path:
-    """Fetch the first file of an entry from the first source that serves its very bytes."""
+    """Fetch the first file of an entry, or all of a corpus, and return the first."""
+    wanted = entry.files if entry.is_corpus else entry.files[:1]
+    first, *_ = [_download_file(entry, file, progress) for file in wanted]
+    return first
+
+
+def _download_file(entry: KnownDataset, file: KnownFile, progress: Progress | None) -> Path:
+    """Fetch a file from the first source that serves its very bytes."""
     requests = require("requests", extra="cli")
-    file, folder = entry.files[0], cache_folder() / entry.name
+    folder = cache_folder() / entry.name
+    if entry.is_corpus and (folder / file.name).is_file():
+        return folder / file.name  # an earlier attempt got this far
     failures = []
     for url in file.urls:
         try:

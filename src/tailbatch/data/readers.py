@@ -9,6 +9,7 @@ from tailbatch.data.arff import read_arff
 from tailbatch.data.arff_labels import Labels
 from tailbatch.data.column_parts import Encoder
 from tailbatch.data.columns import Columns, Missing
+from tailbatch.data.corpora import load_texts
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
@@ -38,7 +39,8 @@ def load_dataset(
     name_or_path
         A name that ``tailbatch datasets list`` shows, such as ``debtags`` (it comes with the
         package) or ``yeast`` (downloaded once); or a file: ARFF, LIBSVM, CSV, TSV or JSON lines,
-        each plain or gzip, Parquet, or npz.
+        each plain or gzip, Parquet, or npz. A corpus such as ``goemotions`` becomes word counts;
+        `load_texts` returns its texts and official parts.
     labels
         Which columns are labels. ARFF and tables: 5 for the first five columns, -5 for the last
         five, a list of names, or a prefix that exactly the labels share. ARFF also: the path of a
@@ -65,7 +67,8 @@ def load_dataset(
     else:
         name = catalog.known(str(name_or_path)).name
         path = catalog.find(name)
-    reader = _reader(path)
+    is_corpus = name is not None and catalog.known(name).is_corpus
+    reader = _word_counts if is_corpus else _reader(path)
     if isinstance(reader, str):
         columns = Columns(text, kinds or {}, missing, text_encoder, _columns(path, labels))
         dataset = read_table(path, columns=columns, kind=reader)
@@ -126,6 +129,11 @@ def _libsvm(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
 def _npz(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
     _refuse_labels(path, labels)
     return read_npz(path)
+
+
+def _word_counts(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
+    _refuse_labels(path, labels)
+    return load_texts(path).word_counts()
 
 
 def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
