@@ -3,7 +3,6 @@
 Imports that take time are made inside the commands, so that ``--help`` answers at once.
 """
 
-import math
 import shlex
 import sys
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from tailbatch.data import Columns, MultiLabelDataset
     from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.results import TrainingPlan
     from tailbatch.training import Callback, Epoch
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `tailbatch fit` wrote.")]
@@ -55,12 +55,16 @@ def fit(
     kinds: Kinds = None,
     text_encoder: TextEncoder = None,
     model: Annotated[
-        str, typer.Option(help="mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
-    ] = "mlp",
+        str,
+        typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True),
+    ] = "ensemble",
     strategy: Annotated[
         str,
-        typer.Option(help="random, uniform, balanced, hard, adaptive, chain or minority."),
-    ] = "minority",
+        typer.Option(
+            help="random, importance, uniform, balanced, hard, adaptive, chain, minority or another "
+            "that the strategies' page describes."
+        ),
+    ] = "random",
     pressure: Annotated[
         str | None,
         typer.Option(
@@ -76,13 +80,18 @@ def fit(
             " Otherwise the model's own."
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the data; otherwise what suits the model.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples in a batch.")] = 128,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate of Adam; otherwise 1e-3."),
+        typer.Option(help="Learning rate; otherwise what suits the model."),
     ] = None,
-    warm_up: Annotated[int, typer.Option(help="Plain shuffled epochs at the start.")] = 3,
+    warm_up: Annotated[
+        int | None,
+        typer.Option(help="Plain shuffled epochs at the start; otherwise what suits the model."),
+    ] = None,
     validation: Annotated[
         float, typer.Option(help="Share of the rows that chooses the best epoch.")
     ] = 0.1,
@@ -123,10 +132,13 @@ def fit(
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
     from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.results import recipe_of
     from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
     nested = _nested(settings or [])
-    with process_group(), _progress(epochs, nested.get("plan__steps")) as callback:
+    budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
+    plan = recipe_of(model).plan_with(epochs=epochs, batch_size=batch_size, **budget)
+    with process_group(), _progress(plan) as callback:
         writes = this_rank() == 0  # what there is to say and to keep is the same on every rank
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
@@ -366,7 +378,7 @@ def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
 
 
 @contextmanager
-def _progress(epochs: int, steps: int | None = None) -> Iterator["Callback"]:
+def _progress(plan: "TrainingPlan") -> Iterator["Callback"]:
     """Show each step on stderr: epoch, loss, validation score, minority draws, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -381,12 +393,11 @@ def _progress(epochs: int, steps: int | None = None) -> Iterator["Callback"]:
 
         class Shown(Callback):
             def __init__(self) -> None:
-                self.epochs = epochs
+                self.epochs = plan.epochs
 
             def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
-                if steps is not None:
-                    self.epochs = math.ceil(steps / steps_per_epoch)
-                bar.update(task, completed=step, total=steps or epochs * steps_per_epoch)
+                self.epochs = plan.n_epochs(steps_per_epoch * plan.batch_size)
+                bar.update(task, completed=step, total=plan.steps or self.epochs * steps_per_epoch)
 
             def on_epoch(self, epoch: Epoch) -> None:
                 line = _line(epoch, self.epochs)

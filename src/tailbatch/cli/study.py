@@ -82,7 +82,7 @@ def compare(
             help="Comma-separated; settings follow a colon: mlp:dropout=0. Without batches, to compare "
             "with: logistic, balanced_logistic, forest, boosting."
         ),
-    ] = "mlp",
+    ] = "ensemble",
     losses: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +93,7 @@ def compare(
     ] = None,
     strategies: Annotated[
         str, typer.Option(help="Comma-separated.")
-    ] = "random,balanced,hard,adaptive,minority",
+    ] = "random,importance,balanced,minority",
     pressures: Annotated[
         str | None,
         typer.Option(
