@@ -15,7 +15,7 @@ from tailbatch.estimator import TailbatchClassifier
 from tailbatch.integrations.pytorch import saved_state
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import STRATEGIES, Selector, make_selector
+from tailbatch.selection import STRATEGIES, Selector, make_selector, strategy_settings
 from tailbatch.training.checkpoints import load_checkpoint, seal
 from tailbatch.training.progress import Progress
 
@@ -44,6 +44,8 @@ def selector_at(which: int, batches: int) -> Selector:
     options = dict(_OPTIONS[which % len(_OPTIONS)])
     if options["strategy"] in ("adaptive", "chain"):
         options["weights"] = 1.0
+    if "X" in strategy_settings(options["strategy"]):
+        options["X"] = _data().X
     selector = make_selector(Y=_data().Y, batch_size=BATCH, warm_up_epochs=1, epochs=3, **options)
     draw(selector, batches)
     return selector

@@ -210,7 +210,7 @@ def test_a_later_field_of_the_plan_is_written_only_where_it_is_set(name):
     ("fields", "message"),
     [
         ({"schedule": "linear"}, 'schedule must be "constant" or "cosine", got \'linear\''),
-        ({"optimizer": "sgd"}, 'optimizer must be "adam" or "adamw", got \'sgd\''),
+        ({"optimizer": "sgd"}, 'optimizer must be "adam" or "adamw" or "adam_mini", got \'sgd\''),
         ({"ema": 1.0}, "ema must lie between 0 and 1, got 1.0"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"evaluate_every": 0}, "evaluate_every must be at least 1, got 0"),

@@ -16,7 +16,7 @@ from reproduction.text import table
 from scipy import stats
 
 HERE = Path(__file__).parent
-RECORDS = HERE.parent / "records" / "finetune.jsonl.gz"
+RECORDS = HERE / "records.jsonl.gz"
 FACTS, PADDING = RECORDS.with_name("goemotions.json"), RECORDS.with_name("padding.json")
 PAGE = HERE.parent.parent / "docs" / "finetuning.md"
 SCALE = PAGE.with_name("scale.md")

@@ -144,7 +144,7 @@ class Comparison:
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 4))
     >>> compare(X, X > 0.5, strategies=["random"], folds=2, epochs=1)
-    Comparison of 1 choice, 2 runs; best by validation macro_auc: mlp, random
+    Comparison of 1 choice, 2 runs; best by validation macro_auc: ensemble, random
     """
 
     def __init__(self, store: ResultStore, outcome: StudyOutcome, kept: object = None) -> None:

@@ -15,6 +15,7 @@ from tailbatch.errors import DataError, ModelError, TailbatchError
 from tailbatch.estimator import TailbatchClassifier
 
 FAST = ["--epochs", "3", "--warm-up", "1", "--lr", "0.01", "--batch-size", "16", "--device", "cpu"]
+MINORITY = ["--strategy", "minority"]  # one that has settings to resume with
 
 
 def run(*arguments):
@@ -42,7 +43,8 @@ def table(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "flowers"
-    result = run("fit", table, "--labels", "tag_", "--out", folder, *FAST, "--thresholds", "tuned")
+    settings = [*FAST, *MINORITY, "--thresholds", "tuned"]
+    result = run("fit", table, "--labels", "tag_", "--out", folder, *settings)
     assert result.exit_code == 0, result.output
     return folder
 
@@ -51,7 +53,7 @@ def test_fit_saves_a_model_and_says_what_is_next(table, tmp_path):
     result = run("fit", table, "--labels", "tag_", "--out", tmp_path / "m", *FAST)
     assert result.exit_code == 0
     assert "Best epoch" in result.stdout
-    assert "validation Macro-AUC" in result.stdout
+    assert "validation Macro average precision" in result.stdout
     assert "Next: tailbatch predict" in result.stdout
     assert "Epoch 3 of 3, loss " in result.stderr
     assert "minority draws" in result.stderr
@@ -217,7 +219,8 @@ def test_folders_and_files_that_are_none(table, model, tmp_path):
 
 
 def test_nested_settings_reach_the_model(table, tmp_path):
-    settings = ["--set", "model__hidden=[7]", "--set", "plan__scheduler=ConstantLR"]
+    settings = "--model mlp --strategy minority --set model__hidden=[7]".split()
+    settings += ["--set", "plan__scheduler=ConstantLR"]
     run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *settings, "--pressure", "8")
     classifier = TailbatchClassifier.load(tmp_path)
     assert classifier.model_.hyperparameters["hidden"] == (7,)
@@ -226,7 +229,8 @@ def test_nested_settings_reach_the_model(table, tmp_path):
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monkeypatch):
     folder = tmp_path / "m"
-    arguments = ["fit", table, "--labels", "tag_", "--out", folder, *FAST, "--thresholds", "tuned"]
+    arguments = ["fit", table, "--labels", "tag_", "--out", folder, *FAST, *MINORITY]
+    arguments += ["--thresholds", "tuned"]
     monkeypatch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
     shown = models._line
 

@@ -285,7 +285,7 @@ def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
     code, _, err = command(*quick(good)[:1], bad, *quick(good)[1:])
     assert code == 1
     assert "4 runs failed:" in err
-    assert "bad mlp" in err
+    assert "bad ensemble" in err
     assert "and 3 more" in err
 
 

@@ -10,7 +10,14 @@ from tailbatch.estimator import TailbatchClassifier
 from tailbatch.estimator.history import History
 from tailbatch.training import Epoch
 
-FAST = {"epochs": 3, "warm_up_epochs": 1, "batch_size": 16, "lr": 0.01, "random_state": 0}
+FAST = {
+    "model": "mlp",
+    "epochs": 3,
+    "warm_up_epochs": 1,
+    "batch_size": 16,
+    "lr": 0.01,
+    "random_state": 0,
+}
 
 
 def epochs(scores, metric="macro_auc"):

@@ -9,7 +9,14 @@ from tailbatch.errors import DataError, ModelError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.metrics import evaluate
 
-FAST = {"epochs": 3, "warm_up_epochs": 1, "batch_size": 16, "lr": 0.01, "random_state": 0}
+FAST = {
+    "model": "mlp",
+    "epochs": 3,
+    "warm_up_epochs": 1,
+    "batch_size": 16,
+    "lr": 0.01,
+    "random_state": 0,
+}
 NAMES = ("billing", "bug", "spam")
 
 
@@ -143,7 +150,7 @@ def test_masked_validation_labels_choose_nothing():
 @pytest.mark.parametrize("model", ["c2ae", "mpvae", "paca"])
 def test_models_that_read_all_labels_refuse_gaps(model):
     X, Y = rows()
-    classifier = TailbatchClassifier(**FAST, model=model, missing_labels="mask")
+    classifier = TailbatchClassifier(**FAST | {"model": model, "missing_labels": "mask"})
     with pytest.raises(ModelError, match=f"{model} cannot be trained with missing labels"):
         classifier.fit(X, with_gaps(Y))
     classifier.fit(X, Y)  # nothing is missing

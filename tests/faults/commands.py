@@ -156,7 +156,8 @@ class Fit:
 
     def start(self, writes=None):
         arguments = ["fit", str(self.data), "--out", str(self.folder), "--epochs", "12",
-                     "--batch-size", "16", "--lr", "0.01", "--set", "model__hidden=[8]"]  # fmt: skip
+                     "--batch-size", "16", "--lr", "0.01", "--model", "mlp",
+                     "--set", "model__hidden=[8]"]  # fmt: skip
         if list(self.folder.glob("training*")):
             arguments.append("--resume")
         elif (self.folder / "classifier.safetensors").exists():

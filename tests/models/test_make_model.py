@@ -18,8 +18,8 @@ from tailbatch.models import (
 from tailbatch.testing.model_contract import batch
 
 
-def test_the_five_models_and_the_baseline_are_there():
-    assert list(MODELS) == ["mlp", "c2ae", "mpvae", "paca", "clif", "dela"]
+def test_the_five_models_the_default_and_the_baseline_are_there():
+    assert list(MODELS) == ["mlp", "ensemble", "c2ae", "mpvae", "paca", "clif", "dela"]
     assert all(MODELS[name].name == name for name in MODELS)
 
 

@@ -236,7 +236,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path, capsys):
 
 def test_a_flipped_bit_anywhere_in_a_saved_classifier_is_noticed(tmp_path):
     X = np.random.default_rng(0).random((40, 3))
-    classifier = TailbatchClassifier(epochs=1, random_state=0, model__hidden=(4,)).fit(X, X > 0.5)
+    classifier = TailbatchClassifier(epochs=1, random_state=0, model__hidden=4).fit(X, X > 0.5)
     classifier.save(tmp_path)
     path = tmp_path / "classifier.safetensors"
     flips = refused_flips(path, lambda: TailbatchClassifier.load(tmp_path, device="cpu"), 200)

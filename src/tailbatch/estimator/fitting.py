@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,7 +56,8 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
     # A pass over all training rows for numbers that are read only where asked for.
     given["training_loss_every"] = 0
     try:
-        plan = recipe_of(classifier.model).plan_with(**{**given, **nested})
+        budget = {name: nested[name] for name in ("epochs", "steps") if name in nested}
+        plan = replace(recipe_of(classifier.model).plan_with(**given | budget), **nested)
     except TypeError as error:
         raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
     check_scheduler(plan)

@@ -92,7 +92,7 @@ def _row(spec: RunSpec) -> Row:
     plan |= {"lr": lr} if alone else {}
     choice = (spec.strategy, spec.strategy_options, loss, spec.selection_pressure, spec.seed)
     parts = (
-        {"n_folds": spec.n_folds, "plan": plan},
+        {"n_folds": spec.n_folds, "scale": spec.scale, "plan": plan},
         (spec.dataset, spec.dataset_digest),
         spec.preparation,
         # The rate stands with the model: it may have one of its own, and is one list all the same.
@@ -112,6 +112,7 @@ def _study(name: str, plan: dict[str, Any], lists: list[list[str]], facts: _Fact
     values = {
         "name": name,
         "n_folds": plan["n_folds"],
+        "scale": plan["scale"],
         "datasets": [_dataset(source, facts) for source in sources],
         "preparations": preparations,
         "models": models,
