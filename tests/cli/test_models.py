@@ -70,7 +70,13 @@ def test_the_command_equals_the_estimator(table, model):
     )
     Y = frame.filter(like="tag_").to_numpy()
     classifier = TailbatchClassifier(
-        epochs=3, warm_up_epochs=1, lr=0.01, batch_size=16, random_state=0, thresholds="tuned"
+        epochs=3,
+        warm_up_epochs=1,
+        lr=0.01,
+        batch_size=16,
+        random_state=0,
+        thresholds="tuned",
+        strategy="minority",
     ).fit(X, Y)
     loaded = TailbatchClassifier.load(model)
     assert loaded.columns_.feature_names == (
@@ -219,7 +225,7 @@ def test_folders_and_files_that_are_none(table, model, tmp_path):
 
 
 def test_nested_settings_reach_the_model(table, tmp_path):
-    settings = "--model mlp --strategy minority --set model__hidden=[7]".split()
+    settings = ["--model", "mlp", "--strategy", "minority", "--set", "model__hidden=[7]"]
     settings += ["--set", "plan__scheduler=ConstantLR"]
     run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *settings, "--pressure", "8")
     classifier = TailbatchClassifier.load(tmp_path)
