@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from tailbatch.analysis import Arm
+from tailbatch.analysis.comparisons import results
 from tailbatch.analysis.gains import gain
 from tailbatch.analysis.naming import named
 from tailbatch.results.archive import open_records
@@ -47,7 +48,7 @@ def table(runs: pd.DataFrame) -> str:
 
 def level(runs: pd.DataFrame) -> str:
     """Return what random batches reach, so that losses can be compared, too."""
-    means = runs.loc[runs["arm"] == RANDOM, list(METRICS)].mean()
+    means = results(runs[runs["arm"] == RANDOM], list(METRICS)).set_index("metric")["mean"]
     return "Random batches: " + ", ".join(
         f"{title} {means[metric]:.3f}" for metric, title in METRICS.items()
     )
