@@ -253,7 +253,9 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
     assert f"To continue: tailbatch fit {table}" in stopped.stderr
     assert stopped.stderr.rstrip().endswith("--thresholds tuned --resume")
     assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
-    with pytest.raises(TailbatchError, match=r"belongs to another training \(its lr is 0.01"):
+    with pytest.raises(
+        TailbatchError, match=r"belongs to a different training run \(its lr is 0.01"
+    ):
         run(*arguments, "--resume", "--lr", "0.1")
     unfinished = (folder / "training.safetensors").read_bytes()
     for change, named in [
