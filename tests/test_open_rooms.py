@@ -358,7 +358,7 @@ def test_a_comparison_whose_runs_fail_says_why(data, caplog):
     assert len(result.outcome.failures) == 2
     assert "the layer <melted>" in repr(result)
     assert "&lt;melted&gt;" in result._repr_html_()
-    with pytest.raises(StudyError, match=r"no run was done: .*melted"):
+    with pytest.raises(StudyError, match=r"no run finished: .*melted"):
         result.table()
 
 
