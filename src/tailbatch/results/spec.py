@@ -271,9 +271,8 @@ class RunSpec:
             if (value := getattr(self.plan, item.name)) != item.default
             or item.name not in _LATER_FIELDS
         }
-        if (
-            self.scale == "minmax"
-        ):  # the only scaling of earlier versions, whose runs keep their names
+        # The only scaling of earlier versions, whose runs keep their names.
+        if self.scale == "minmax":
             del values["scale"]
         return values | {"plan": plan}
 

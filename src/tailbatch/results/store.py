@@ -247,9 +247,8 @@ class ResultStore(RecordSource):
         except FileNotFoundError:
             return None  # another process has just set it aside
         if sealed_digest(text) == path.stem:
-            with suppress(
-                ResultError, TypeError, ValueError
-            ):  # an intact one written by other software
+            # An intact file may have been written by other software.
+            with suppress(ResultError, TypeError, ValueError):
                 return current_digest(text, path.stem)
         record = self._readable(path)
         return None if record is None else record.spec.digest
