@@ -121,7 +121,7 @@ def test_as_published_concerns_only_the_datasets_that_have_it():
         ({"folds": [5]}, "fold must be below n_folds"),
         ({"seeds": ["a"]}, "study try: "),
         ({"models": [{"name": "mlp", "hiden": [4]}]}, "study try: .* did you mean 'hidden'?"),
-        ({"models": [{"name": "mlp", "objective": "focal"}]}, "a setting of its own, loss="),
+        ({"models": [{"name": "mlp", "objective": "focal"}]}, "a separate setting, loss="),
         ({"losses": ["focl"]}, "study try: unknown loss 'focl'; did you mean 'focal'?"),
         ({"losses": [{"name": "focal", "gama": 1}]}, "focal has no option 'gama'; did you mean"),
         ({"losses": [{"gamma": 1}]}, "a table of settings needs a name"),
