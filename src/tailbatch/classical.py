@@ -192,10 +192,8 @@ class Forest(ClassicalModel):
             by_label = forest.predict_proba(held_out)
             by_label = by_label if q > 1 else [by_label]
             total += count * np.stack([classes[:, 1] for classes in by_label], axis=1)
-        yield (
-            {},
-            np.clip(total / self.n_estimators, 0, 1),
-        )  # rounding may push sums of shares above 1
+        # Rounding may push sums of shares above 1.
+        yield {}, np.clip(total / self.n_estimators, 0, 1)
 
 
 @dataclass(frozen=True)

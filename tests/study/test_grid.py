@@ -175,7 +175,9 @@ def test_a_scheduler_that_lasts_as_long_as_the_training_is_taken():
 def test_two_files_of_one_name_are_refused(tiny, tmp_path):
     other = tmp_path / "tiny.npz"
     other.write_bytes(tiny.read_bytes())
-    with pytest.raises(StudyError, match=r"two datasets are called tiny .*give one a name"):
+    with pytest.raises(
+        StudyError, match=r"two datasets are called tiny .*give one of them another name"
+    ):
         tiny_study(tiny, datasets=[str(tiny), str(other)])
     named = tiny_study(tiny, datasets=[str(tiny), {"path": str(other), "name": "other"}])
     assert [source.name for source in named.sources] == ["tiny", "other"]
