@@ -76,7 +76,10 @@ class MPVAE(MultiLabelModel):
     """
 
     name = "mpvae"
-    without_loss = "it maximizes the joint likelihood of a probit model, so it has no per-label loss to replace"
+    without_loss = (
+        "it maximizes the joint likelihood of a probit model, so it has no per-label loss to "
+        "replace"
+    )
     presets: ClassVar[Presets] = {
         "reference": {},
         "published": _published(0.1, 200),

@@ -30,13 +30,13 @@ def study_files(
     >>> print("\n".join(study_files(specs, {}, "mine")["mine.toml"].splitlines()[:9]))
     name = "mine"
     n_folds = 5
+    scale = "minmax"
     datasets = ["debtags"]
     preparations = ["full"]
     models = [{name = "mlp", lr = 0.0001}]
     batch_sizes = [128]
     folds = [0, 1]
     strategies = [{name = "adaptive", selection_loss = "bce", selection_pressures = [16.0], seeds = [0]}]
-    <BLANKLINE>
     """
     facts = {(dataset.name, dataset.digest): dataset for dataset in datasets.values()}
     studies = [
