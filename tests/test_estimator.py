@@ -612,7 +612,7 @@ def test_a_ready_loss_is_left_as_it_was():
         ({"loss": "focal", "loss__gama": 1}, "focal has no option 'gama'; did you mean 'gamma'"),
         ({"loss__gamma": 1.0}, "loss__gamma needs a loss by name"),
         ({"loss": "bce", "model": "c2ae"}, "c2ae takes no loss, 'bce' or other: it ranks"),
-        ({"model__objective": "weighted_bce"}, "a setting of its own, loss='weighted_bce'"),
+        ({"model__objective": "weighted_bce"}, "a separate setting, loss='weighted_bce'"),
         ({"loss": losses.BCE(7)}, "bce was made for 7 labels, and Y has 3"),
     ],
 )

@@ -297,7 +297,7 @@ def test_a_study_hands_features_and_weights_to_every_strategy_that_takes_them(da
         ({"models": "mlp"}, "takes a list for each model, got 'mlp'"),
         ({"models": [{"name": narrow, "wdth": 3}]}, "cannot be called with {'wdth': 3}"),
         ({"strategies": [{"name": Softest, "power": 1}]}, "unknown option of softest 'power'"),
-        ({"losses": [make_loss("bce", np.eye(3, 5))]}, "is made for some rows already"),
+        ({"losses": [make_loss("bce", np.eye(3, 5))]}, "is already made for some rows"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(settings, message, tiny):
@@ -358,7 +358,7 @@ def test_a_comparison_whose_runs_fail_says_why(data, caplog):
     assert len(result.outcome.failures) == 2
     assert "the layer <melted>" in repr(result)
     assert "&lt;melted&gt;" in result._repr_html_()
-    with pytest.raises(StudyError, match=r"no run was done: .*melted"):
+    with pytest.raises(StudyError, match=r"no run finished: .*melted"):
         result.table()
 
 

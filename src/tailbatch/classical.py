@@ -1,9 +1,9 @@
-"""Learners without batches: scikit-learn's classifiers on the same rows, to hold the networks against.
+"""Learners without batches: scikit-learn's classifiers on the same rows, as baselines for the networks.
 
-They have no objective to step on, no epochs and no batches, and choose what they choose by a metric of
-the validation rows; so they stand beside `tailbatch.training`, not among the models. Labels that are
-the same in all training rows get that as their score. scikit-learn is loaded when a learner learns,
-since studies without one need not wait for it.
+They have no objective, no epochs and no batches, and choose their settings by a metric on the
+validation rows; so they are next to `tailbatch.training`, not among the models. A label that is constant
+in the training rows gets that constant as its score. scikit-learn is imported when a learner is fitted,
+so that studies without one do not wait for it.
 """
 
 import logging
@@ -25,10 +25,10 @@ from tailbatch.registry import check_known
 from tailbatch.seeds import integer_seed
 
 MAX_BYTES = 2**31
-"""What a learner may take for its largest array; beyond it refuses."""
+"""Limit on a learner's largest array; beyond it, the learner raises an error."""
 
-_STEPS = 1000  # of the solver, at most; a few dozen are enough for nearly all labels
-_TREES = 10  # grown at a time: a tree keeps every label's share in each of its nodes
+_STEPS = 1000  # the solver's maximum; a few dozen are enough for nearly all labels
+_TREES = 10  # grown at a time, because a tree keeps every label's share in each of its nodes
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Learned(NamedTuple):
-    """Scores in [0, 1] of the validation and test rows, (n, q) each, and the setting that was chosen."""
+    """Scores in [0, 1] of the validation and test rows, (n, q) each, and the chosen setting."""
 
     validation: FloatArray
     test: FloatArray
@@ -53,7 +53,7 @@ class ClassicalModel(ABC):
     def learn(self, parts: Parts, *, seed: int) -> Learned:
         """Learn from the training rows on one thread, and score the validation and test rows.
 
-        Where there are several settings to try, the best Macro-AP of the validation rows chooses.
+        Of several settings, the one with the best Macro-AP on the validation rows is chosen.
 
         Parameters
         ----------
@@ -69,12 +69,12 @@ class ClassicalModel(ABC):
         with threadpool_limits(1):
             best = max(
                 (
-                    _Try(setting, _completed(share, varied, found), truth)
-                    for setting, found in self._tried(
+                    _Try(setting, _completed(share, varied, scores), truth)
+                    for setting, scores in self._tried(
                         _plain(parts.train.X), labels[:, varied], held_out, seed
                     )
                 ),
-                key=lambda each: each.value,
+                key=lambda attempt: attempt.value,
             )
         n_validation = parts.validation.n_samples
         return Learned(best.scores[:n_validation], best.scores[n_validation:], best.setting)
@@ -85,13 +85,13 @@ class ClassicalModel(ABC):
     ) -> Iterator[tuple[dict[str, float], FloatArray]]:
         """Yield each setting to try and its scores of the held-out rows.
 
-        Every label has rows with and without it; there may be no label at all.
+        Every label has rows with and without it; there may be no labels at all.
         """
 
 
 @dataclass(frozen=True)
 class Logistic(ClassicalModel):
-    """One logistic regression a label, with L2 (lbfgs; sparse features stay sparse).
+    """One logistic regression per label, with L2 (lbfgs; sparse features stay sparse).
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Logistic(ClassicalModel):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
-        # Each label's solution for one C is where the next C starts from.
+        # Each label's solution for one C is the starting point for the next.
         models = [
             LogisticRegression(class_weight=self.class_weight, max_iter=_STEPS, warm_start=True)
             for _ in range(Y.shape[1])
@@ -141,7 +141,7 @@ class Logistic(ClassicalModel):
 
 @dataclass(frozen=True)
 class BalancedLogistic(Logistic):
-    """The same with ``class_weight="balanced"``: positives and negatives weigh alike in sum.
+    """The same with ``class_weight="balanced"``: positives and negatives have equal total weight.
 
     Examples
     --------
@@ -155,9 +155,9 @@ class BalancedLogistic(Logistic):
 
 @dataclass(frozen=True)
 class Forest(ClassicalModel):
-    """One random forest for all labels together, as scikit-learn does it (sparse stays sparse).
+    """One scikit-learn random forest for all labels together (sparse features stay sparse).
 
-    It is grown ten trees at a time, and of those before only the scores are kept.
+    It is grown ten trees at a time, and only the scores of earlier trees are kept.
 
     Parameters
     ----------
@@ -191,21 +191,22 @@ class Forest(ClassicalModel):
             forest.fit(X, Y if q > 1 else Y[:, 0])
             by_label = forest.predict_proba(held_out)
             by_label = by_label if q > 1 else [by_label]
-            total += count * np.stack([each[:, 1] for each in by_label], axis=1)
-        yield {}, np.clip(total / self.n_estimators, 0, 1)  # sums of shares may pass 1 in rounding
+            total += count * np.stack([classes[:, 1] for classes in by_label], axis=1)
+        # Rounding may push sums of shares above 1.
+        yield {}, np.clip(total / self.n_estimators, 0, 1)
 
 
 @dataclass(frozen=True)
 class Boosting(ClassicalModel):
-    """One histogram gradient boosting a label; its trees need dense features.
+    """One histogram gradient boosting per label; its trees need dense features.
 
-    Sparse features are therefore made dense, but for those that fewer rows have than a leaf must
+    Sparse features are therefore made dense, except those present in fewer rows than a leaf needs
     (20): no tree could split on them, so the result is the same without them.
 
     Parameters
     ----------
     max_iter
-        Trees a label.
+        Trees per label.
 
     Examples
     --------
@@ -239,7 +240,7 @@ class Boosting(ClassicalModel):
             model = HistGradientBoostingClassifier(
                 max_iter=self.max_iter,
                 min_samples_leaf=self.min_samples_leaf,
-                early_stopping=False,  # it would hold training rows back
+                early_stopping=False,  # it would hold out training rows
                 random_state=_random_state(seed, label),
             )
             scores[:, label] = model.fit(X, Y[:, label]).predict_proba(held_out)[:, 1]
@@ -283,10 +284,10 @@ class _Try:
         self.value = -np.inf if np.isnan(value) else value  # no label has a validation positive
 
 
-def _completed(share: FloatArray, varied: npt.NDArray[np.int64], found: FloatArray) -> FloatArray:
-    """Return the scores of all labels, those found and 0 or 1 for the others."""
-    scores = np.tile(share, (len(found), 1))
-    scores[:, varied] = found
+def _completed(share: FloatArray, varied: npt.NDArray[np.int64], learned: FloatArray) -> FloatArray:
+    """Return the scores of all labels: the learned ones, and 0 or 1 for the others."""
+    scores = np.tile(share, (len(learned), 1))
+    scores[:, varied] = learned
     return scores
 
 
@@ -305,7 +306,7 @@ def _stacked(first: Features, second: Features) -> Features:
 
 
 def _plain(X: Features) -> Features:
-    """Return sparse features with the 32-bit indices that scikit-learn's trees ask for."""
+    """Return sparse features with the 32-bit indices that scikit-learn's trees need."""
     if isinstance(X, np.ndarray) or X.indices.dtype == X.indptr.dtype == np.int32:
         return X
     if X.nnz > np.iinfo(np.int32).max:
@@ -330,6 +331,6 @@ def _at_least_one(model: ClassicalModel) -> None:
 def _refuse_above(n_bytes: int, name: str, what: str) -> None:
     if n_bytes > MAX_BYTES:
         raise ModelError(
-            f"{name} would need {n_bytes / 2**30:.1f} GiB for {what}, and takes at most "
+            f"{name} would need {n_bytes / 2**30:.1f} GiB for {what}, but the limit is "
             f"{MAX_BYTES / 2**30:g}: leave it out, or choose fewer of them"
         )

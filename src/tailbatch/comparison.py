@@ -60,7 +60,7 @@ def compare(
     workers: int = 1,
     listen: Callable[[StudyProgress], None] | None = None,
 ) -> "Comparison":
-    """Compare strategies, models and losses on your data, fairly: same folds, weights and steps.
+    """Compare strategies, models and losses fairly on your data: same folds, weights and steps.
 
     Parameters
     ----------
@@ -69,31 +69,31 @@ def compare(
         `MultiLabelDataset`, a dataset's name or file, or a list of them. With a data frame X, Y may also
         name its label columns, as in `MultiLabelDataset.from_frame`.
     models, strategies, losses
-        Names; classes or functions of your own, as `make_model`, `make_selector` and `make_loss` take
+        Names; custom classes or functions, as `make_model`, `make_selector` and `make_loss` take
         them; or tables with such a ``name`` and its settings: ``{"name": "mlp", "hidden": [64]}``.
     selection_pressures
-        Pressures to try, None for each strategy's own; see `Study`.
+        Pressures to try; None is each strategy's default; see `Study`.
     folds, seeds
-        Folds of the cross-validation, and the seeds of each.
+        Number of cross-validation folds, and of seeds per fold.
     epochs, batch_size, lr
-        Of the training; None is the plan's.
+        Training settings; None uses the plan's.
     plan
-        All settings of the training; None is what suits the models (`tailbatch.results.recipe_of`).
+        All training settings; None is the default for the models (`tailbatch.results.recipe_of`).
     name
-        What arrays are called in tables and reports.
+        Name of the arrays in tables and reports.
     store
         Folder to keep the runs in: the same call resumes after an interruption and never repeats a run.
-        None keeps them as long as the comparison is there.
+        None keeps them as long as the returned comparison exists.
     workers
-        Processes to train in; 1 is this one. What other processes cannot import, such as a function of
-        a notebook, is trained in this one, and a log message says so.
+        Processes to train in; 1 is this one. Code that other processes cannot import, such as a
+        function from a notebook, runs in this process, and a log message says so.
     listen
-        Told about progress, see `run_study`.
+        Called with the progress, see `run_study`.
 
     Returns
     -------
     Comparison
-        Its `table`, the `best` of it, and its `report`.
+        With its `table`, the `best` row of it, and its `report`.
 
     Examples
     --------
@@ -109,8 +109,8 @@ def compare(
     recipe = recipe_of(*(_model_name(entry) for entry in models))
     study = Study(
         name="compare",
-        title=f"Compared on {', '.join(_called(each) for each in datasets)}",
-        datasets=[_entry(each, place.path / "data") for each in datasets],
+        title=f"Compared on {', '.join(_called(dataset) for dataset in datasets)}",
+        datasets=[_entry(dataset, place.path / "data") for dataset in datasets],
         models=models,
         losses=losses,
         strategies=strategies,
@@ -128,7 +128,7 @@ def compare(
 
 
 class Comparison:
-    """What `compare` found: a table, the best of it, and a report.
+    """The result of `compare`: a table, its best row, and a report.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Comparison:
     outcome
         How many were done, and which failed.
     kept
-        Whatever must live as long as the store is read, such as a temporary folder.
+        An object to keep alive as long as the store is read, such as a temporary folder.
 
     Examples
     --------
@@ -163,33 +163,33 @@ class Comparison:
         return self.store.frame(self.study)
 
     def table(self, metrics: Sequence[str] | None = None) -> "pd.DataFrame":
-        """Return the mean of each test metric over folds and seeds, one row for each choice.
+        """Return the mean of each test metric over folds and seeds, one row per choice.
 
         Parameters
         ----------
         metrics
-            Names in `tailbatch.metrics.METRICS`, None for all; each column is called like its metric.
-            ``validation_macro_auc`` and so on are what `best` looks at.
+            Names in `tailbatch.metrics.METRICS`, None for all; each column is named after its metric.
+            `best` uses the columns ``validation_macro_auc`` and so on.
         """
         runs = self.runs()
         if runs.empty:
-            raise StudyError(f"no run was done: {self._failure()}")
+            raise StudyError(f"no run finished: {self._failure()}")
         names = list(METRICS) if metrics is None else list(metrics)
-        columns = [c for each in names for c in (each, f"validation_{each}") if c in runs]
+        columns = [c for name in names for c in (name, f"validation_{name}") if c in runs]
         asked = self.outcome.plan.specs
         order = [_places(runs[field], [getattr(spec, field) for spec in asked]) for field in _ORDER]
         runs = runs.iloc[np.lexsort(order[::-1])]
         runs = runs.assign(
             **{key: _with_options(runs, key) for key in ("model", "loss", "strategy")}
         )
-        keys = [*_CELL, *(each for each in _MAY_DIFFER if runs[each].nunique() > 1)]
+        keys = [*_CELL, *(column for column in _MAY_DIFFER if runs[column].nunique() > 1)]
         cells = runs.groupby(keys, sort=False, dropna=False)
         return cells[columns].mean().assign(runs=cells.size()).reset_index()
 
     def best(self, metric: str = "macro_auc") -> "pd.Series[Any]":
         """Return the row of the table with the best mean of a metric on the validation rows.
 
-        Averaged over datasets where there are several. The test metrics of the row did not choose it.
+        The mean is over all datasets if there are several. Test metrics are not used to choose.
         """
         if metric not in METRICS:
             raise StudyError(f"unknown metric {metric!r:.60}. Known: {', '.join(METRICS)}")
@@ -210,16 +210,16 @@ class Comparison:
         return Path(path)
 
     def __repr__(self) -> str:
-        """Say how much was compared, and what was best."""
-        done = self.outcome.done + self.outcome.skipped
-        if not done:
-            return f"Comparison without a run that was done: {self._failure()}"
+        """Summarize how much was compared, and what was best."""
+        finished = self.outcome.done + self.outcome.skipped
+        if not finished:
+            return f"Comparison without a finished run: {self._failure()}"
         best, choices = self.best(), len(self.table())
         named = [best[key] for key in _CELL if best.get(key)]
         plural = "" if choices == 1 else "s"
         failed = f", {len(self.outcome.failures)} failed" if self.outcome.failures else ""
         return (
-            f"Comparison of {choices} choice{plural}, {done} runs{failed}; "
+            f"Comparison of {choices} choice{plural}, {finished} runs{failed}; "
             f"best by validation macro_auc: {', '.join(named)}"
         )
 
@@ -245,9 +245,7 @@ class Comparison:
         )
 
     def _failure(self) -> str:
-        return (
-            self.outcome.failures[0].message if self.outcome.failures else "nothing was asked for"
-        )
+        return self.outcome.failures[0].message if self.outcome.failures else "it has no runs"
 
 
 def _html_cell(value: float, peers: "pd.Series[Any]", metric: str) -> str:
@@ -257,7 +255,7 @@ def _html_cell(value: float, peers: "pd.Series[Any]", metric: str) -> str:
 
 
 def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:
-    """Return names with the settings that tell entries of one name apart, as one would write them."""
+    """Return names with the settings that distinguish entries of the same name."""
     column = {"model": "hyperparameters"}.get(key, f"{key}_options")
     names = []
     for name, options in zip(runs[key], runs[column], strict=True):
@@ -268,8 +266,8 @@ def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:
 
 
 def _places(values: "pd.Series[Any]", asked: Sequence[str]) -> list[int]:
-    """Return where each value comes first among those that were asked for."""
-    first = {name: place for place, name in enumerate(dict.fromkeys(asked))}
+    """Return the position of each value among the requested ones."""
+    first = {name: position for position, name in enumerate(dict.fromkeys(asked))}
     return [first[value] for value in values]
 
 
@@ -287,14 +285,14 @@ def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]
 
 
 def _datasets(X: Any, Y: Any, name: str) -> Iterable[MultiLabelDataset | str]:
-    """Yield the datasets in what `compare` was given."""
+    """Yield the datasets given to `compare`."""
     if Y is not None:
         yield _from_two(X, Y, name)
     elif isinstance(X, MultiLabelDataset | str | Path):
         yield X if isinstance(X, MultiLabelDataset) else str(X)
     elif isinstance(X, Sequence) and all(isinstance(x, MultiLabelDataset | str | Path) for x in X):
-        for each in X:
-            yield from _datasets(each, None, name)
+        for item in X:
+            yield from _datasets(item, None, name)
     else:
         raise DataError(
             "compare needs X and Y, a MultiLabelDataset, a dataset's name or file, or a list of them, "
@@ -317,7 +315,7 @@ def _called(dataset: MultiLabelDataset | str) -> str:
 
 
 def _entry(dataset: MultiLabelDataset | str, folder: Path) -> Any:
-    """Return a study's entry for a dataset: one in memory is written to a file, for workers, too."""
+    """Return a study's entry for a dataset; one in memory is written to a file, also for workers."""
     if isinstance(dataset, str):
         return dataset
     word = _NO_FILE_NAME.sub("-", dataset.name)[:40] or "data"

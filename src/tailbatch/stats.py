@@ -1,4 +1,4 @@
-"""Is the difference more than luck? Tests, intervals, effect sizes and ranks over results.
+"""Is the difference more than chance? Tests, intervals, effect sizes and ranks over results.
 
 Paired values belong to the same dataset, fold or seed, in the same order.
 """
@@ -15,11 +15,11 @@ from tailbatch.seeds import stream
 
 FloatArray = npt.NDArray[np.float64]
 
-#: Folds below which there is no interval: two say next to nothing about how folds vary.
+#: Folds below which there is no interval: two say almost nothing about how folds vary.
 FEWEST_FOLDS = 3
 #: Datasets below which Wilcoxon's p-value cannot fall under 0.05, and a bootstrap covers too little.
 FEWEST_DATASETS = 6
-_MOST_EXACT_PAIRS = 50  # as SciPy has it
+_MOST_EXACT_PAIRS = 50  # as in SciPy
 
 
 class WinTieLoss(NamedTuple):
@@ -42,7 +42,7 @@ class SignedRankTest:
         Two-sided.
     rank_biserial
         Effect size in [-1, 1]: the rank sum of positive differences minus that of negative ones,
-        over their total; positive where the first values are larger.
+        over their total; positive if the first values are larger.
     n_pairs
         Number of pairs that differ; equal ones are left out.
     """
@@ -60,7 +60,7 @@ class FriedmanTest:
     Parameters
     ----------
     statistic, p_value
-        Of the hypothesis that all methods rank alike.
+        For the hypothesis that all methods rank equally.
     mean_ranks
         (k,) mean rank of each method, 1 is best.
     n_blocks
@@ -74,7 +74,7 @@ class FriedmanTest:
 
 
 class Interval(NamedTuple):
-    """Ends of an interval; both are ``nan`` where there is too little to say."""
+    """Ends of an interval; both are ``nan`` if there is too little data."""
 
     low: float
     high: float
@@ -129,8 +129,8 @@ def win_tie_loss(
 def wilcoxon(values: npt.ArrayLike, baseline: npt.ArrayLike) -> SignedRankTest:
     """Test paired values with Wilcoxon's signed-rank test, as the paper does over datasets.
 
-    Equal pairs are left out; if all are equal, the p-value is 1. Up to 50 pairs it is exact, ties
-    among the differences included; beyond, it is SciPy's normal approximation.
+    Equal pairs are left out; if all are equal, the p-value is 1. Up to 50 pairs it is exact, even with
+    ties among the differences; beyond, it is SciPy's normal approximation.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True) -> Float
 
 
 def friedman(values: npt.ArrayLike, *, higher_is_better: bool = True) -> FriedmanTest:
-    """Test whether three or more methods rank alike, with the correction for ties.
+    """Test whether three or more methods rank equally, with the correction for ties.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def friedman(values: npt.ArrayLike, *, higher_is_better: bool = True) -> Friedma
             f"Friedman's test needs at least 3 methods and 2 blocks, got {k} and {n}; "
             "compare two methods with wilcoxon"
         )
-    # Sums of squares of the ranks, which take care of ties; no spread at all means no difference.
+    # Sums of squares of the ranks, which account for ties; no variance means no difference.
     between = n * float(((ranks.mean(axis=0) - (k + 1) / 2) ** 2).sum())
     within = float(((ranks - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))
     statistic = between / within if within > 0 else 0.0
@@ -265,7 +265,7 @@ def corrected_t(values: npt.ArrayLike, *, test_to_train: float, level: float = 0
     Parameters
     ----------
     values
-        (k,) one value per fold, such as a paired difference; seeds of a fold are averaged before.
+        (k,) one value per fold, such as a paired difference; average the seeds of a fold first.
     test_to_train
         Test rows over training rows of a fold; 0 is Student's t for independent values.
     level
@@ -311,8 +311,8 @@ def bootstrap_change(
 ) -> Interval:
     """Return the bootstrap interval of the change of a sum over datasets, sum(after) / sum(before) - 1.
 
-    Datasets are resampled whole. The percentiles are Hesterberg's (2015) expanded ones, which make up
-    for the narrowness of a bootstrap of few values: those at Phi(-+ sqrt(n / (n - 1)) t(n - 1)).
+    Datasets are resampled as a whole. The percentiles are Hesterberg's (2015) expanded ones, which
+    correct for the narrowness of a bootstrap of few values: those at Phi(-+ sqrt(n / (n - 1)) t(n - 1)).
     Below six datasets there is no interval: even the extremes of so few cover too little.
 
     Parameters
@@ -348,7 +348,7 @@ def bootstrap_change(
 def detectable(
     values: npt.ArrayLike, *, test_to_train: float = 0.0, level: float = 0.95, power: float = 0.8
 ) -> float:
-    """Return the smallest true mean that a test over such values would find `power` of the time.
+    """Return the smallest true mean that a test over such values would detect with this `power`.
 
     (t(level) + t(power)) standard errors, a power analysis to first order; ``nan`` below three values.
 
@@ -367,7 +367,7 @@ def detectable(
 def practical_equivalence(
     means: npt.ArrayLike, errors: npt.ArrayLike, *, region: float
 ) -> Equivalence:
-    """Return how probable it is that the next dataset is worse, practically equal, or better.
+    """Return the probabilities that the next dataset is worse, practically equal, or better.
 
     A hierarchical model, as Corani and others (2017) compare classifiers: dataset i has a true difference
     d_i ~ N(mu, tau^2), measured as N(d_i, errors_i^2). With flat priors on mu and tau the posterior
@@ -379,7 +379,7 @@ def practical_equivalence(
     means, errors
         (n,) the mean difference of each dataset and its standard error, see `fold_error`.
     region
-        Half of the region of practical equivalence.
+        Half the width of the region of practical equivalence.
 
     Examples
     --------
@@ -391,7 +391,7 @@ def practical_equivalence(
     variances = np.asarray(errors, dtype=np.float64) ** 2
     if len(x) < 3:
         return Equivalence(np.nan, np.nan, np.nan)
-    # Beyond five times the whole spread, tau has next to no posterior.
+    # Beyond five times the whole spread, tau has almost no posterior mass.
     tau = np.linspace(0, 5 * float(np.sqrt(x.var() + variances.mean())) or 1e-12, 400)[:, None]
     weights = 1 / np.maximum(variances + tau**2, 1e-12)
     mu = (weights * x).sum(axis=1) / weights.sum(axis=1)
@@ -418,7 +418,7 @@ def _paired_difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatA
 def _exact_signed_rank_p(ranks: FloatArray, smaller_sum: float) -> float:
     """Return the share of all 2^n sign patterns whose smaller rank sum is as small as this one.
 
-    SciPy draws such patterns one by one where ranks are tied, which takes seconds.
+    SciPy draws such patterns one by one if ranks are tied, which takes seconds.
     """
     doubled = np.rint(2 * ranks).astype(np.int64)  # tied ranks are halves
     ways = np.zeros(int(doubled.sum()) + 1)  # number of patterns with each doubled rank sum

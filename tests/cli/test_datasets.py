@@ -216,7 +216,7 @@ def test_check_finds_good_changed_and_broken_files(run, benchmark_data, tmp_path
     (good / "emotions.arff").write_bytes(text)
     assert run("check", good) == (0, f"{good / 'emotions.arff'}: as published\n", "")
     (good / "emotions.arff").write_bytes(b"% a comment\n" + text)
-    assert run("check", good) == (0, f"{good / 'emotions.arff'}: other bytes, same facts\n", "")
+    assert run("check", good) == (0, f"{good / 'emotions.arff'}: different bytes, same facts\n", "")
     (good / "emotions.arff").write_bytes(text[: text.rindex(b"\n", 0, -1) + 1])
     code, out, _ = run("check", good)
     assert code == 1

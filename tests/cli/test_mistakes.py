@@ -124,7 +124,7 @@ COMMANDS = {
     "one row": (
         text(b"a,tags\n1,bug\n"),
         LISTED,
-        "data.csv has 1 row, and training needs at least 2: add rows",
+        "data.csv has 1 row, but training needs at least 2: add rows",
     ),
     "a wrong delimiter": (
         saved(sep="^"),

@@ -209,7 +209,7 @@ def test_a_trained_model_is_not_replaced_unasked(table, model, tmp_path):
     copy.mkdir()
     (copy / "classifier.safetensors").write_bytes((model / "classifier.safetensors").read_bytes())
     (copy / "training.safetensors").write_bytes(b"an unfinished one")
-    with pytest.raises(ModelError, match="holds an unfinished training: add --resume"):
+    with pytest.raises(ModelError, match="holds unfinished training: add --resume"):
         run("fit", table, "--labels", "tag_", "--out", copy, *FAST)
     result = run("fit", table, "--labels", "tag_", "--out", copy, *FAST, "--overwrite")
     assert result.exit_code == 0
@@ -250,17 +250,19 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
     monkeypatch.undo()
     assert stopped.exit_code == 130
     assert "stopped by SIGINT in epoch 3" in stopped.stderr
-    assert f"To continue: tailbatch fit {table}" in stopped.stderr
+    assert f"To resume: tailbatch fit {table}" in stopped.stderr
     assert stopped.stderr.rstrip().endswith("--thresholds tuned --resume")
     assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
-    with pytest.raises(TailbatchError, match=r"belongs to another training \(its lr is 0.01"):
+    with pytest.raises(
+        TailbatchError, match=r"belongs to a different training run \(its lr is 0.01"
+    ):
         run(*arguments, "--resume", "--lr", "0.1")
     unfinished = (folder / "training.safetensors").read_bytes()
     for change, named in [
         (["--pressure", "64"], r"saved with selection_pressure 1\.7\d+, this selector has 64:"),
         (["--set", "strategy__power=2"], r"saved with power 0\.5, this selector has 2:"),
         (["--strategy", "hard"], r"saved with strategy minority, this selector has hard:"),
-        (["--pressure", "auto"], r"was begun without --pressure auto, this command is with it:"),
+        (["--pressure", "auto"], r"was started without --pressure auto, this command is with it:"),
     ]:
         with pytest.raises(TailbatchError, match=named):
             run(*arguments, "--resume", *change)

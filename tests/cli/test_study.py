@@ -320,9 +320,9 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("study", "status", "nowhere"), "there is no study in nowhere: `tailbatch study run`"),
         (
             ("study", "import", "nowhere"),
-            "there is no file nowhere: `tailbatch study export` makes one",
+            "there is no file nowhere: make one with `tailbatch study export`",
         ),
-        (("study", "import", "."), "there is no file .: `tailbatch study export` makes one"),
+        (("study", "import", "."), "there is no file .: make one with `tailbatch study export`"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(command, arguments, message):

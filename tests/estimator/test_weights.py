@@ -92,7 +92,7 @@ def test_a_checkpoint_of_other_weights_is_refused(tmp_path):
     X, Y = rows()
     settings = {**FAST, "epochs": 10, "checkpoint_folder": tmp_path}
     TailbatchClassifier(**settings).fit(X, Y, sample_weight=np.arange(1, 91))
-    with pytest.raises(TrainingError, match="belongs to another training"):
+    with pytest.raises(TrainingError, match="belongs to a different training run"):
         TailbatchClassifier(**settings).fit(X, Y)
 
 

@@ -45,7 +45,7 @@ def test_a_run_without_memory_fails_alone_and_says_so(tmp_path):
     assert outcome.done == 2
     assert len(outcome.failures) == 2
     for failure in outcome.failures:
-        assert failure.message.startswith("the run needs more memory than there is (")
+        assert failure.message.startswith("the run needs more memory than is available (")
         assert failure.message.endswith("): choose a smaller model or batch, or fewer workers")
     run_here(tiny_study(path, models=[small], folds=[0]), alone)
     assert contents(store) == contents(alone)

@@ -44,9 +44,9 @@ def inside(tmp_path):
 
 @pytest.mark.parametrize("name", CLIMBING)
 def test_a_study_cannot_name_a_file_outside_its_store(name, inside):
-    with pytest.raises(StudyError, match="a study's name is 1 to 100 letters"):
+    with pytest.raises(StudyError, match="a study's name has 1 to 100 printable characters"):
         Study(name=name, datasets=["debtags"])
-    with pytest.raises(ResultError, match="a study's name is 1 to 100 letters"):
+    with pytest.raises(ResultError, match="a study's name has 1 to 100 printable characters"):
         ResultStore(inside).keep_study(StudyPlan(name=name, specs=()))
 
 

@@ -63,7 +63,7 @@ def test_ranks_that_differ_are_told_on_every_rank():
         assert "not at the same batch (they are at [1, 2])" in order
         assert "Accelerate's prepare, a DistributedSampler" in order
         for name, message in messages.items():
-            assert "rank 1 holds another selector than rank 0" in message, name
+            assert "rank 1 holds a different selector than rank 0" in message, name
             assert "same seed and settings, on every rank" in message
 
 
@@ -121,7 +121,7 @@ def test_a_process_without_its_group_is_told(monkeypatch):
 
 def test_a_rank_that_refuses_losses_tells_the_others_and_the_group_goes_on():
     first, second = run_ranks(observe_too_few, 2)
-    assert "another rank cannot go on: rank 1: losses must have one row for each" in first[0]
+    assert "another rank failed: rank 1: losses must have one row for each" in first[0]
     assert second[0].startswith("losses must have one row for each of the 8 samples")
     assert (first[1], second[1]) == (0, 0)
 
@@ -130,7 +130,7 @@ def test_a_rank_that_refuses_before_the_first_batch_tells_the_others():
     first, second = run_ranks(refuse_before_the_first_batch, 2)
     assert isinstance(first, SelectionError)
     assert isinstance(second, TrainingError)
-    assert str(second) == "another rank cannot go on: rank 0: this rank has no data"
+    assert str(second) == "another rank failed: rank 0: this rank has no data"
 
 
 def test_a_rank_that_diverges_ends_the_training_of_all():
@@ -138,7 +138,7 @@ def test_a_rank_that_diverges_ends_the_training_of_all():
     assert isinstance(first, TrainingError)
     assert isinstance(second, TrainingError)
     assert str(first).startswith("the loss is no longer a number in epoch 1, batch 4")
-    assert str(second) == f"another rank cannot go on: rank 0: {first}"
+    assert str(second) == f"another rank failed: rank 0: {first}"
 
 
 def test_a_rank_with_other_settings_ends_the_training_of_all(tmp_path):
@@ -146,12 +146,12 @@ def test_a_rank_with_other_settings_ends_the_training_of_all(tmp_path):
     run_ranks(fit, 2, checkpoint, 9)
     first, second = run_ranks(resume_with_another_pressure, 2, checkpoint)
     assert "saved with selection_pressure 16, this selector has 2" in str(second)
-    assert str(first) == f"another rank cannot go on: rank 1: {second}"
+    assert str(first) == f"another rank failed: rank 1: {second}"
 
 
 def test_a_rank_that_hangs_is_named_after_the_time_allowed():
     first, second = run_ranks(hung, 2)
-    assert first.startswith("rank 1 did not come within 3 seconds: look at the output")
+    assert first.startswith("rank 1 did not arrive within 3 seconds: check the output")
     assert "TAILBATCH_RANK_TIMEOUT" in first
     assert second == "waited"
 
@@ -182,7 +182,7 @@ def test_a_group_that_lost_a_rank_continues_from_its_checkpoint(tmp_path):
     survivor, killed = run_ranks(save_until_killed, 2, path, 9)
     assert killed is None
     assert isinstance(survivor, TrainingError)
-    assert "rank 1 ended without a word" in str(survivor)
+    assert "rank 1 ended unexpectedly" in str(survivor)
     for before, after in zip(whole, run_ranks(save_until_killed, 2, path, None), strict=True):
         assert before[7:] == after
 

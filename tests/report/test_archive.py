@@ -146,7 +146,7 @@ def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
     path = tmp_path / "short.jsonl.gz"
     path.write_bytes(archive.path.read_bytes()[:-400])
     with pytest.raises(
-        ResultError, match=r"can be read up to line \d+ .*: copy or export it again$"
+        ResultError, match=r"incomplete or damaged after line \d+ .*: copy or export it again$"
     ):
         list(Archive(path).records())
     path.write_text("no archive at all")
@@ -155,7 +155,9 @@ def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
 
 
 def test_nothing_at_a_path_is_said():
-    with pytest.raises(ResultError, match=r"^there is no store at nowhere: a study makes one"):
+    with pytest.raises(
+        ResultError, match=r"^there is no store at nowhere: run a study to create one"
+    ):
         open_records("nowhere")
 
 

@@ -238,7 +238,7 @@ def test_one_study_of_several_can_be_reported(tmp_path):
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("nowhere", r"^there is no store at .*nowhere: a study makes one$"),
+        ("nowhere", r"^there is no store at .*nowhere: run a study to create one$"),
         ("empty", r"^the store .*empty has no runs to report on: run a study first$"),
     ],
 )

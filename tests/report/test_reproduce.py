@@ -87,7 +87,7 @@ def test_what_a_report_prints_runs_and_gives_the_same_records(tmp_path, monkeypa
     page = (tmp_path / "report.html").read_text()
     command = "tailbatch study run report-files/tiny.toml --store again"
     assert command in page
-    assert "tiny.npz must lie there, too" in page
+    assert "tiny.npz must be there too" in page
     monkeypatch.chdir(tmp_path)
     again = ResultStore(tmp_path / "again")
     run_here(load_study(command.split()[3]), again)

@@ -121,7 +121,7 @@ def test_as_published_concerns_only_the_datasets_that_have_it():
         ({"folds": [5]}, "fold must be below n_folds"),
         ({"seeds": ["a"]}, "study try: "),
         ({"models": [{"name": "mlp", "hiden": [4]}]}, "study try: .* did you mean 'hidden'?"),
-        ({"models": [{"name": "mlp", "objective": "focal"}]}, "a setting of its own, loss="),
+        ({"models": [{"name": "mlp", "objective": "focal"}]}, "a separate setting, loss="),
         ({"losses": ["focl"]}, "study try: unknown loss 'focl'; did you mean 'focal'?"),
         ({"losses": [{"name": "focal", "gama": 1}]}, "focal has no option 'gama'; did you mean"),
         ({"losses": [{"gamma": 1}]}, "a table of settings needs a name"),
@@ -175,7 +175,9 @@ def test_a_scheduler_that_lasts_as_long_as_the_training_is_taken():
 def test_two_files_of_one_name_are_refused(tiny, tmp_path):
     other = tmp_path / "tiny.npz"
     other.write_bytes(tiny.read_bytes())
-    with pytest.raises(StudyError, match=r"two datasets are called tiny .*give one a name"):
+    with pytest.raises(
+        StudyError, match=r"two datasets are called tiny .*give one of them another name"
+    ):
         tiny_study(tiny, datasets=[str(tiny), str(other)])
     named = tiny_study(tiny, datasets=[str(tiny), {"path": str(other), "name": "other"}])
     assert [source.name for source in named.sources] == ["tiny", "other"]

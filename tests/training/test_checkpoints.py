@@ -253,8 +253,8 @@ def test_damage_is_named_with_the_way_out(tmp_path):
     with pytest.raises(TrainingError) as error:
         load_checkpoint(path)
     assert str(error.value) == (
-        f"{path} is damaged: its content is not what its SHA-256 says. Take it from a copy, or "
-        "remove it and start anew"
+        f"{path} is damaged: its content does not match its SHA-256. Restore it from a copy, or "
+        "remove it and start over"
     )
 
 

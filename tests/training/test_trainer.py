@@ -358,7 +358,7 @@ def test_a_finished_checkpoint_is_read_not_trained_again(train, tmp_path):
 def test_another_trainings_checkpoint_is_refused(train, tmp_path, change, named):
     trainer = {"checkpoint": tmp_path / "c.safetensors", "checkpoint_every": 1}
     train(trainer=trainer)
-    with pytest.raises(TrainingError, match=rf"belongs to another training \(.*{named}"):
+    with pytest.raises(TrainingError, match=rf"belongs to a different training run \(.*{named}"):
         train(trainer=trainer, **change)
 
 
@@ -381,5 +381,5 @@ def test_another_datasets_checkpoint_is_refused(train, parts, tmp_path):
     trainer = {"checkpoint": tmp_path / "c.safetensors", "checkpoint_every": 1}
     train(trainer=trainer)
     other = Parts(parts.train.take(np.arange(parts.train.n_samples)[::-1]), *[parts.validation] * 2)
-    with pytest.raises(TrainingError, match=r"belongs to another training \(its data is"):
+    with pytest.raises(TrainingError, match=r"belongs to a different training run \(its data is"):
         train(trainer=trainer, parts=other)

@@ -1,4 +1,4 @@
-"""Everything that compares runs, worked out once: frames in, frames out; needs no torch."""
+"""Everything that compares runs, computed once: frames in, frames out; needs no torch."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ __all__ = ["Analysis", "Arm", "Cell", "Dataset", "Learner", "analyze"]
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The tables of a report, each a frame that may be empty; see the functions that make them."""
+    """The tables of a report as frames, which may be empty; see the functions that make them."""
 
     evidence: Evidence
     metrics: list[str]
@@ -68,7 +68,7 @@ class Analysis:
 
 
 def analyze(evidence: Evidence) -> Analysis:
-    """Work out every table of the runs that a store or an archive holds.
+    """Compute every table of the runs in a store or an archive.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def analyze(evidence: Evidence) -> Analysis:
 
 
 def _unread(evidence: Evidence) -> pd.DataFrame:
-    """Return the runs whose array file is damaged or gone, and the reason."""
+    """Return the runs whose array file is damaged or missing, and the reason."""
     names = [*CELL, "arm", "fold", "seed", "digest"]
     if evidence.unread.empty:
         return pd.DataFrame(columns=[*names, "reason"])

@@ -20,7 +20,7 @@ class Setting(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best setting by a metric, its test value, and its gain on a reference setting."""
+    """The best setting by a metric, its test value, and its gain over a reference setting."""
 
     setting: Setting
     metric: str
@@ -30,14 +30,14 @@ class Best(NamedTuple):
 
     @property
     def tested(self) -> bool:
-        """Whether there are folds or datasets enough for a test."""
+        """Whether there are enough folds or datasets for a test."""
         return self.gain is not None and self.gain.p == self.gain.p
 
     @property
     def significant(self) -> bool:
         """Whether it is better than the reference with p < 0.05.
 
-        Validation rows chose it, so this is one test, with nothing to correct for.
+        It was chosen on validation rows, so this is one test, with nothing to correct for.
         """
         return self.gain is not None and self.gain.p < LEVEL and self.gain.percent > 0
 
@@ -45,9 +45,9 @@ class Best(NamedTuple):
 def best_setting(runs: pd.DataFrame, metrics: list[str]) -> Best | None:
     """Return the setting with the best mean over datasets of the first claimed metric.
 
-    Chosen by the metric on validation rows where it is recorded there, else on test rows. The reference
-    is the baseline arm with the same learner; for the baseline arm itself, the runner-up. None where
-    there are no two settings that ran on the same datasets.
+    It is chosen by the metric on validation rows if recorded there, otherwise on test rows. The
+    reference is the baseline arm with the same learner; for the baseline arm itself, the runner-up.
+    None if no two settings ran on the same datasets.
 
     Examples
     --------

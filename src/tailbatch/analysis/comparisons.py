@@ -28,7 +28,7 @@ from tailbatch.stats import holm
 
 #: The six metrics of the paper, in its order.
 PAPER_METRICS = ("macro_f", "micro_f", "macro_auc", "ranking_loss", "hamming_loss", "one_error")
-#: What a summary claims of each arm, fixed before any test: rare labels, all labels, frequent labels.
+#: The claims of a summary about each arm, fixed before any test: rare, all and frequent labels.
 #: Holm's correction is over these.
 CLAIMS = ("minority_average_precision", "macro_auc", "micro_f")
 
@@ -48,7 +48,7 @@ def shown_metrics(runs: pd.DataFrame) -> list[str]:
 
 
 def claimed(metrics: Sequence[str]) -> list[str]:
-    """Return the metrics that a summary makes claims about: `CLAIMS`, or the first where none is there.
+    """Return the metrics that a summary makes claims about: those of `CLAIMS`, or else the first metric.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def claimed(metrics: Sequence[str]) -> list[str]:
 
 
 def baseline_arm(arms: Iterable[Arm]) -> Arm:
-    """Return the arm that the others are compared with: random, else the first in order.
+    """Return the arm that the others are compared with: random, or else the first in order.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def baseline_arm(arms: Iterable[Arm]) -> Arm:
 
 
 def with_batches(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of arms that draw batches, which all but the tables of results are about.
+    """Return the rows of arms that draw batches, the subject of all tables except the results.
 
     Examples
     --------
@@ -82,15 +82,15 @@ def with_batches(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def primary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs of each strategy's primary arm: its own pressure where tried."""
+    """Return the runs of each strategy's primary arm: its default pressure, if tried."""
     return runs[np.array([arm.is_primary for arm in runs["arm"]], dtype=bool)]
 
 
 def paired(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs whose fold and seed all primary arms of their cell have.
 
-    So compared means are over the same folds, initial weights and warm-ups, also where one arm ran
-    with more seeds, or lost a run.
+    Compared means are then over the same folds, initial weights and warm-ups, even if one arm ran with
+    more seeds, or a run is missing.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, PairedRuns]:
     >>> {str(arm): values.ravel().tolist() for arm, values in cell.arms.items()}
     {'random': [0.1, 0.2], 'adaptive': [0.3, 0.4]}
     """
-    # A few columns of a wide frame, which pandas would copy again and again.
+    # Only a few columns: pandas would copy the wide frame repeatedly.
     compared = paired(primary(runs[[*PAIR, "arm", *metrics]])).drop_duplicates([*PAIR, "arm"])
     compared = compared.sort_values(["fold", "seed"], kind="stable")
     values = compared[metrics].to_numpy(dtype=np.float64)
@@ -155,7 +155,7 @@ def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row per cell, arm and metric: the mean over paired runs and its interval (Table 2).
 
     Columns ``mean``, ``low``, ``high`` (95%, corrected t over folds, missing below three), ``runs``, and
-    ``best``: whether no arm of the cell has a better mean, and some a worse one.
+    ``best``: whether no arm of the cell has a better mean, and at least one a worse mean.
     """
     rows, ratio = [], held_out_ratio(runs)
     for at, cell in cells(runs, metrics).items():
@@ -171,7 +171,7 @@ def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def with_best(table: pd.DataFrame, within: list[str]) -> pd.DataFrame:
-    """Return a table of means with ``best``: none of those it stands `within` is better, some is worse.
+    """Return a table of means with ``best``: in its group `within`, none is better and some are worse.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def with_best(table: pd.DataFrame, within: list[str]) -> pd.DataFrame:
     >>> with_best(means, ["metric"])["best"].tolist()
     [False, True]
     """
-    # Compared as printed, so that two equal numbers are never told apart by a mark.
+    # Compared as printed, so that equal numbers always have equal marks.
     score = table["mean"].round(4) * table["metric"].map(sign)
     scores = score.groupby([table[name] for name in within])
     return table.assign(best=(score == scores.transform("max")) & (score > scores.transform("min")))
@@ -188,7 +188,7 @@ def with_best(table: pd.DataFrame, within: list[str]) -> pd.DataFrame:
 def comparisons(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row per cell, arm and metric: the arm against the baseline on the same folds and seeds.
 
-    ``gain`` is positive where the arm is better, whichever way the metric runs; ``low`` and ``high``
+    ``gain`` is positive if the arm is better, whether higher or lower is better; ``low`` and ``high``
     are its 95% interval and ``p`` its p-value (corrected t over folds, missing below three);
     ``percent`` is the gain in percent of the baseline's mean; ``outcome`` is win, tie or loss of the
     means as printed, to four digits.
@@ -220,13 +220,13 @@ def _pairs(runs: pd.DataFrame, metrics: list[str]) -> Iterator[tuple[Cell, Arm, 
 
 
 def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row per arm and metric over all cells: the change in percent, and how sure it is.
+    """Return one row per arm and metric over all cells: the change in percent, and its significance.
 
     ``win``, ``tie`` and ``loss`` count cells. ``percent`` is the change of the average over datasets,
-    positive where it is for the better, with its 95% interval and ``p`` (see `gains.change`). For the
+    positive if it is an improvement, with its 95% interval and ``p`` (see `gains.change`). For the
     `claimed` metrics, ``p_holm`` is corrected over all claims of all arms, ``significant`` says whether
-    it is below 0.05, ``detectable`` is the change in percent that a test like this one finds four times
-    in five, and ``worse``, ``equal`` and ``better`` are the probabilities of `practical_equivalence`.
+    it is below 0.05, ``detectable`` is the change in percent that such a test detects with a power of
+    80%, and ``worse``, ``equal`` and ``better`` are the probabilities of `practical_equivalence`.
     """
     values: dict[tuple[Arm, str], dict[Cell, Pairs]] = {}
     for at, arm, metric, pair in _pairs(runs, metrics):
@@ -264,12 +264,12 @@ def adjusted(p_values: pd.Series) -> pd.Series:
 
 
 def tuned(runs: pd.DataFrame, *, by: str = "validation_macro_auc") -> pd.DataFrame:
-    """Return the runs of the tuned comparison: as many tries for the baseline as for a strategy.
+    """Return the runs of the tuned comparison: the baseline gets as many tries as a strategy.
 
     In each cell and fold, a strategy that ran with several pressures keeps the one with the best
-    validation value; the baseline keeps, chosen in the same way, the best of as many seeds. Only cells
-    where the baseline has that many seeds are there. The test results choose nothing. `runs` holds the
-    baseline and one other strategy.
+    validation value; the baseline keeps the best of as many seeds, chosen in the same way. Only cells
+    where the baseline has that many seeds are included. Test results are not used to choose. `runs`
+    holds the baseline and one other strategy.
 
     Examples
     --------
@@ -283,37 +283,37 @@ def tuned(runs: pd.DataFrame, *, by: str = "validation_macro_auc") -> pd.DataFra
     if by not in runs or runs.empty:
         return runs.iloc[:0]
     base = baseline_arm(runs["arm"]).strategy
-    place = [*CELL, "fold"]
+    fold_keys = [*CELL, "fold"]
     # One try is a pressure of the strategy's first seed, or a seed of the baseline.
-    first = runs["seed"] == runs.groupby([*place, "strategy"])["seed"].transform("min")
+    first = runs["seed"] == runs.groupby([*fold_keys, "strategy"])["seed"].transform("min")
     tries = runs[(runs["strategy"] == base) | first].sort_values("seed", kind="stable")
     pressures = tries["arm"].map(lambda arm: arm.pressure)
     tries = tries.assign(pressure=pressures).drop_duplicates(
-        [*place, "strategy", "pressure", "seed"]
+        [*fold_keys, "strategy", "pressure", "seed"]
     )
-    tried = tries[tries["strategy"] != base].groupby(place).size().rename("tries").reset_index()
-    tries = tries.merge(tried[tried["tries"] > 1], on=place)
-    tries = tries[tries.groupby([*place, "strategy"]).cumcount() < tries["tries"]]
-    enough = tries.groupby([*place, "strategy"])["seed"].transform("size") == tries["tries"]
-    both = tries[enough].groupby(place)["strategy"].transform("nunique") == 2
+    tried = tries[tries["strategy"] != base].groupby(fold_keys).size().rename("tries").reset_index()
+    tries = tries.merge(tried[tried["tries"] > 1], on=fold_keys)
+    tries = tries[tries.groupby([*fold_keys, "strategy"]).cumcount() < tries["tries"]]
+    enough = tries.groupby([*fold_keys, "strategy"])["seed"].transform("size") == tries["tries"]
+    both = tries[enough].groupby(fold_keys)["strategy"].transform("nunique") == 2
     best = tries[enough][both].sort_values(by, ascending=False, kind="stable")
-    best = by_label(best.drop_duplicates([*place, "strategy"]), [*place, "strategy"])
+    best = by_label(best.drop_duplicates([*fold_keys, "strategy"]), [*fold_keys, "strategy"])
     arms = [
         replace(arm.usual or Arm(arm.strategy), best_of=count, usual=arm.usual)
         for arm, count in zip(best["arm"], best["tries"], strict=True)
     ]
-    # Chosen by fold: the seed is a result of the choice, no longer a part of the pairing.
+    # Chosen by fold: the seed results from the choice and is no longer part of the pairing.
     return best.drop(columns=["tries", "pressure"]).assign(arm=arms, seed=0)
 
 
 def tuned_by_strategy(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the tuned comparison of each strategy that has one, see `tuned`."""
-    found: dict[str, pd.DataFrame] = {}
+    by_strategy: dict[str, pd.DataFrame] = {}
     if runs.empty:
-        return found
+        return by_strategy
     base = baseline_arm(primary(runs)["arm"]).strategy
     for strategy in runs["strategy"].unique():
         chosen = tuned(runs[runs["strategy"].isin([base, strategy])])
         if strategy != base and len(chosen):
-            found[strategy] = chosen
-    return found
+            by_strategy[strategy] = chosen
+    return by_strategy

@@ -15,7 +15,7 @@ from tailbatch.results.frames import Evidence
 
 FloatArray = npt.NDArray[np.float64]
 
-#: What a curve may show against epoch, batch or second, and its title.
+#: The values a curve can show by epoch, batch or second, and their titles.
 MEASURES = {
     "training_bce": "Training loss (BCE)",
     "training_objective": "Training objective",
@@ -39,7 +39,7 @@ _SPEED = [
 def mean_curves(evidence: Evidence) -> pd.DataFrame:
     """Return one row per cell, arm and epoch: means over the paired runs (Figures 3 and 4).
 
-    An epoch that some run of the arm did not reach is left out, so that every point of a line is the
+    An epoch that any run of the arm did not reach is left out, so that every point of a line is the
     mean over the same runs.
     """
     shown = [name for name in ("steps", "seconds", *MEASURES) if name in evidence.curves]
@@ -56,9 +56,9 @@ def convergence(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return how fast each arm learns, from `mean_curves` (the numbers of Figures 3 and 4).
 
     ``lowest_loss`` is the lowest training loss and ``lowest_epoch`` its epoch; ``seconds_to_target`` is
-    when the arm reaches the baseline's lowest, and ``time_change`` that time against the baseline's
-    own in percent: negative is faster, missing where the arm never gets there. ``peak_auc`` is the
-    highest validation Macro-AUC; ``volatility`` how unsteady the batch objectives are.
+    when the arm reaches the baseline's lowest, and ``time_change`` is that time relative to the
+    baseline's own in percent: negative is faster, missing if the arm never reaches it. ``peak_auc`` is
+    the highest validation Macro-AUC; ``volatility`` is how much the batch objectives fluctuate.
     """
     columns = ["number", "seconds", "training_bce", "validation_macro_auc"]
     values = curves.reindex(columns=columns).to_numpy(dtype=np.float64)
@@ -97,8 +97,8 @@ def _extreme(
 def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
     """Return each metric and the last training loss by selection pressure (Figure 7).
 
-    A strategy is there for every cell where it ran with three or more constant pressures. They and the
-    baseline, whose pressure is missing, are averaged over the folds and seeds that all of them have.
+    A strategy is included for every cell where it ran with three or more constant pressures. They and
+    the baseline, whose pressure is missing, are averaged over the folds and seeds that all of them have.
     """
     shown = [*metrics, "training_bce"]
     keys = [*CELL, "strategy"]
@@ -106,7 +106,7 @@ def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
         return pd.DataFrame(columns=[*keys, "pressure", *shown])
     runs = evidence.runs.merge(_last_losses(evidence.curves), on="digest", how="left")
     base = baseline_arm(runs["arm"])
-    # A pressure that falls or follows the data has no place on the axis.
+    # A pressure that is annealed or depends on the data has no position on the axis.
     constant = [arm.pressure if isinstance(arm.pressure, float) else np.nan for arm in runs["arm"]]
     runs["pressure"] = np.array(constant, dtype=np.float64)
     tried = runs[runs["pressure"].notna() & (runs["strategy"] != base.strategy)]
@@ -130,7 +130,7 @@ def _last_losses(curves: pd.DataFrame) -> pd.DataFrame:
 def batch_size_panel(runs: pd.DataFrame, metric: str = "macro_auc") -> pd.DataFrame:
     """Return a metric's mean by dataset, model, strategy and batch size (Figure 8).
 
-    Only where a dataset and model ran with several batch sizes, all else of the setting being equal.
+    Only for datasets and models that ran with several batch sizes, with all other settings equal.
 
     Examples
     --------
@@ -162,11 +162,11 @@ def sample_losses(evidence: Evidence) -> pd.DataFrame:
 
 
 def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
-    """Return how the samples' losses are spread, from `sample_losses` (Figures 1 and 5).
+    """Return the density of the samples' losses, from `sample_losses` (Figures 1 and 5).
 
     One row per cell, arm, epoch, group of samples and ``loss``: its ``density``. A group is a number of
-    minority labels (``"3"`` is three and more), or ``"any"``: all samples with a minority label. The
-    losses of a cell and epoch have one grid, up to the largest 99% quantile; a group whose losses
+    minority labels (``"3"`` is three or more), or ``"any"``: all samples with a minority label. The
+    losses of a cell and epoch share one grid, up to the largest 99% quantile; a group whose losses
     are all equal has no density.
     """
     rows = []
@@ -176,8 +176,8 @@ def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
         for arm, group in cell.groupby("arm", sort=False):
             counts = group["minority_labels"].to_numpy()
             chosen = {f"{count:g}": counts == count for count in np.unique(counts)}
-            for name, place in (chosen | {"any": counts > 0}).items():
-                some = group[place]
+            for name, mask in (chosen | {"any": counts > 0}).items():
+                some = group[mask]
                 density = smoothed(some[QUANTILES].to_numpy(), some["samples"].to_numpy(), grid)
                 if density is not None:
                     key = (data, learner, arm, epoch, name)
@@ -187,7 +187,7 @@ def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
 
 
 def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> FloatArray | None:
-    """Return the density of groups of losses, (groups, 99) quantiles of so many samples, on a grid.
+    """Return the density of groups of losses on a grid, from (groups, 99) quantiles and sample counts.
 
     A Gaussian kernel with Silverman's bandwidth, mirrored at 0, since no loss is below it.
 
@@ -198,7 +198,7 @@ def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> Fl
     >>> round(float(density.sum() * grid[1]), 2), float(grid[density.argmax()].round(1))
     (1.0, 1.5)
     """
-    # Between two quantiles the losses are taken as evenly spread.
+    # Between two quantiles the losses are assumed to be uniform.
     fine = np.linspace(PERCENT[0], PERCENT[-1], 4 * len(PERCENT))
     values = np.concatenate([np.interp(fine, PERCENT, row) for row in quantiles] or [np.empty(0)])
     weights = np.repeat(samples / max(samples.sum(), 1), len(fine)) / len(fine)
@@ -214,7 +214,7 @@ def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> Fl
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart over names instead of numbers: for each arm one value per category."""
+    """A categorical chart: for each arm one value per category."""
 
     title: str
     categories: list[str]
@@ -256,7 +256,7 @@ def loss_agreement(evidence: Evidence) -> pd.DataFrame:
         return pd.DataFrame(columns=[*keys, "runs", "loss_correlation"])
     rows = evidence.correlations.merge(evidence.runs[["learner", "arm", "digest"]], on="digest")
     means = rows.groupby(keys)["loss_correlation"].agg(runs="size", loss_correlation="mean")
-    # Numbers in their order, the best epoch last.
+    # Numbers in order, the best epoch last.
     ordered = means.reset_index().sort_values("epoch", key=lambda epoch: epoch.str.zfill(9))
     return ordered.sort_values(
         keys[:2], key=lambda column: column.map(str), kind="stable"
@@ -266,7 +266,7 @@ def loss_agreement(evidence: Evidence) -> pd.DataFrame:
 def epochs_to_lowest(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.Series:
     """Return for each pair of runs the epochs to the baseline's lowest training loss.
 
-    In percent of the baseline's own, infinite where the arm never gets there; indexed by cell, fold and
+    In percent of the baseline's own, infinite if the arm never reaches it; indexed by cell, fold and
     seed.
     """
     runs = evidence.runs.loc[evidence.runs["arm"].isin([arm, baseline]), [*PAIR, "arm", "digest"]]

@@ -1,4 +1,4 @@
-"""What was run, and whether the compared runs differ in nothing but the arm."""
+"""What was run, and whether the compared runs differ only in the arm."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from tailbatch.analysis.comparisons import baseline_arm, primary
 from tailbatch.analysis.gains import PAIR
 from tailbatch.analysis.keys import CELL
 
-#: What must agree between runs of one cell, fold and seed: columns of the runs' frame.
+#: Columns of the runs' frame that must agree between runs of one cell, fold and seed.
 SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
 
 
 def fairness(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per check: what must agree, whether it does, and in how many comparisons.
 
-    Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same ones,
-    and ``learned``: whether the baseline was done learning; if not, a gain may be nothing but speed.
-    ``verdict`` is ``agrees``, ``differs``, or ``not recorded`` where no two runs can be compared;
-    ``count`` of ``total`` are groups of compared runs that agree, runs without a partner, or runs of the
-    baseline that were best in their last epochs.
+    Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same folds
+    and seeds, and ``learned``: whether the baseline had finished learning; if not, a gain may only be
+    faster learning. ``verdict`` is ``agrees``, ``differs``, or ``not recorded`` if no two runs can be
+    compared; ``count`` of ``total`` are groups of compared runs that agree, runs without a partner, or
+    runs of the baseline that were best in their last epochs.
 
     Examples
     --------

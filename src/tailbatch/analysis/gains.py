@@ -1,7 +1,7 @@
 """Paired differences between two arms.
 
 A *cell* is one dataset with one learner. Two arms are compared on the folds and seeds that both have,
-so each pair shares its rows, initial weights and warm-up. How sure a difference is: see `inference`.
+so each pair shares its rows, initial weights and warm-up. For significance, see `inference`.
 """
 
 import math
@@ -20,7 +20,7 @@ _RANDOM = Arm("random")
 
 
 class Gain(NamedTuple):
-    """An arm against another: percent, positive is better, with a 95% interval and a p-value."""
+    """An arm compared with another: percent, positive is better, with a 95% interval and a p-value."""
 
     percent: float
     low: float
@@ -57,7 +57,7 @@ def pairs(runs: pd.DataFrame, arm: Arm, baseline: Arm, metric: str) -> pd.DataFr
 
 
 def _matched(runs: pd.DataFrame, arm: Arm, baseline: Arm, metric: str) -> list[tuple[Any, ...]]:
-    """Return the rows of `pairs` without a frame: a page asks for thousands, and merging takes long."""
+    """Return the rows of `pairs` without a frame: a page needs thousands, and merging is slow."""
     values = runs[metric].to_numpy(dtype=np.float64)
     known = np.flatnonzero(~np.isnan(values))
     arms = runs["arm"].to_numpy()
@@ -75,7 +75,7 @@ def _matched(runs: pd.DataFrame, arm: Arm, baseline: Arm, metric: str) -> list[t
 
 
 def gain(runs: pd.DataFrame, arm: Arm, metric: str, baseline: Arm = _RANDOM) -> Gain | None:
-    """Return by how many percent an arm changes the average over datasets; None without a pair.
+    """Return the change in percent of the average over datasets; None without a pair.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""What may be concluded from paired differences: the one way of inference in page, report and terminal.
+"""Inference from paired differences: the one method behind page, report and terminal.
 
 - On one dataset: Nadeau and Bengio's corrected t over its folds, from three folds on.
 - Over datasets the dataset is the unit: its learners are averaged first, then datasets are
   bootstrapped, and Wilcoxon's test is over their means, both from six datasets on.
-- Elsewhere there is an estimate and nothing more. No spread is borrowed.
+- Otherwise there is only an estimate. No variance is borrowed from elsewhere.
 
-What is claimed is listed before it is tested, and Holm's correction is over that list.
+Claims are listed before they are tested, and Holm's correction is over that list.
 """
 
 import math
@@ -34,7 +34,7 @@ from tailbatch.stats import (
 LEVEL = 0.05
 #: Differences of at most this size are practically equal.
 REGION = 0.01
-_FOLDS = 5  # of a cross-validation, where the runs do not say
+_FOLDS = 5  # of a cross-validation, if the runs do not say
 
 
 class Pairs(NamedTuple):
@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
 
 
 def sign(metric: str) -> int:
-    """Return 1 where more is better, else -1; a metric with tuned thresholds is like its plain one.
+    """Return 1 if higher is better, else -1; metrics with tuned thresholds are like the plain ones.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def sign(metric: str) -> int:
 
 
 def gain_sign(before: float, after: float, metric: str) -> int:
-    """Return 1 where `after` is the better value as printed, to four digits, -1 where worse, else 0.
+    """Return 1 if `after` is better as printed, to four digits, -1 if it is worse, and 0 otherwise.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def gain_sign(before: float, after: float, metric: str) -> int:
 
 
 def held_out_ratio(runs: pd.DataFrame) -> float:
-    """Return test rows over training rows of a fold: half of what is held out, see `stratified_folds`.
+    """Return test rows over training rows of a fold: half of the held-out part, see `stratified_folds`.
 
     Examples
     --------
@@ -116,12 +116,12 @@ def dataset_means(cells: Mapping[Cell, Pairs]) -> dict[Dataset, tuple[float, flo
 
 
 def _unit(cell: Cell) -> Dataset:
-    """Return the dataset of a cell, whatever else of the setting varies: it counts once."""
+    """Return the dataset of a cell without other varying settings, so that it counts once."""
     return Dataset(cell.dataset.name)
 
 
 def fold_differences(cells: Mapping[Cell, Pairs]) -> dict[Dataset, np.ndarray]:
-    """Return each dataset's differences by fold, averaged over its learners on the folds all have."""
+    """Return each dataset's differences by fold, averaged over its learners on their common folds."""
     by_data: dict[Dataset, list[dict[Any, float]]] = {}
     for cell, (folds, value, before) in cells.items():
         differences = zip(*_by_fold(folds, value - before), strict=True)
@@ -137,16 +137,16 @@ def _shared(rows: Sequence[Mapping[Any, float]]) -> list[Any]:
 
 
 def change(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Estimate:
-    """Return by how many percent the average over datasets changes for the better.
+    """Return the improvement of the average over datasets in percent.
 
-    The interval and the p-value are those of the module; the change is missing where the baseline is 0.
+    Interval and p-value are as described in the module; the change is missing if the baseline is 0.
 
     Parameters
     ----------
     cells
         The paired values of each cell.
     metric
-        Which way is good.
+        Determines whether higher or lower is better.
     ratio
         Test rows over training rows, see `held_out_ratio`.
 
@@ -177,7 +177,7 @@ def change(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Estimate:
 
 
 def detectable_change(cells: Mapping[Cell, Pairs], ratio: float) -> float:
-    """Return the change in percent that the test over these cells would find four times in five."""
+    """Return the change in percent that the test over these cells would detect with a power of 80%."""
     after, before = np.array(list(dataset_means(cells).values())).T
     if not before.mean() or 1 < len(after) < FEWEST_DATASETS:
         return np.nan
@@ -190,10 +190,10 @@ def detectable_change(cells: Mapping[Cell, Pairs], ratio: float) -> float:
 
 
 def equivalence(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Equivalence:
-    """Return how likely the next dataset is worse, equal or better, by more than `REGION`.
+    """Return the probabilities that the next dataset is worse, equal or better, by more than `REGION`.
 
-    From the cells with three folds or more, which show how precise they are; missing below three
-    datasets of them.
+    They come from the cells with three or more folds, whose precision is known; missing below three
+    such datasets.
     """
     precise = {at: pair for at, pair in cells.items() if len(set(pair.folds)) >= FEWEST_FOLDS}
     known = [values for values in fold_differences(precise).values() if len(values) >= FEWEST_FOLDS]

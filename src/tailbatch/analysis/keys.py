@@ -1,8 +1,8 @@
-"""What is compared and where, as values: an arm, a learner, a dataset, a cell.
+"""Keys of comparisons as values: an arm, a learner, a dataset, a cell.
 
 The frames of `tailbatch.analysis` carry these keys in their columns ``arm``, ``learner`` and ``data``.
-A key is told apart by its fields, is written as its `label`, and sorts by its `sort_key`; nothing reads
-a label again.
+A key is identified by its fields, is written as its `label`, and sorts by its `sort_key`; no code parses
+a label.
 """
 
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ from tailbatch.results import NO_BATCHES, Pressure, pressure_text
 
 #: Columns of a frame that name a cell.
 CELL = ["data", "learner"]
-_OWN: Any = "own"  # a pressure that is the strategy's own
+_OWN: Any = "own"  # the strategy's default pressure
 
 
 class Key:
-    """A value that frames are joined on: written as its label, sorted by its sort key."""
+    """A value to join frames on: written as its label, sorted by its sort key."""
 
-    # Label, sort key and hash are kept: tables ask for those of a few keys a hundred thousand times.
+    # Label, sort key and hash are cached: tables need those of a few keys a hundred thousand times.
 
     def label(self) -> str:
-        """Return the name that a reader sees."""
+        """Return the name for readers."""
         raise NotImplementedError
 
     def sort_key(self) -> tuple[Any, ...]:
-        """Return what keys of one kind are sorted by; by default the label."""
+        """Return the value by which keys of one kind are sorted; by default the label."""
         return (self._label,)
 
     @cached_property
@@ -70,21 +70,21 @@ class Key:
 
 @dataclass(frozen=True, eq=False)
 class Arm(Key):
-    """A way to choose batches, and whatever else is compared within a cell.
+    """A way to choose batches, and anything else that is compared within a cell.
 
     Parameters
     ----------
     strategy, pressure, options
-        The strategy, its selection pressure (by default its own), and its options as JSON.
+        The strategy, its selection pressure (by default the strategy's own), and its options as JSON.
     selection_loss
-        What the selector hears.
+        The losses the selector observes.
     loss, rate
-        The loss and the learning rate, where they are compared; None where they belong to the learner.
+        The loss and the learning rate, if they are compared; None if they belong to the learner.
     best_of
-        The best of so many tries, where that is compared.
+        The best of this many tries, if that is compared.
     usual
-        The strategy's primary arm, which needs no more than the strategy's name; by default the one
-        with its own pressure and no options.
+        The strategy's primary arm, whose label is just the strategy's name; by default the one with
+        the strategy's own pressure and no options.
 
     Examples
     --------
@@ -114,12 +114,12 @@ class Arm(Key):
 
     @cached_property
     def is_primary(self) -> bool:
-        """Whether it is the one arm that stands for its strategy."""
+        """Whether this arm represents its strategy."""
         return self._setting == self._primary._setting
 
     @property
     def draws_batches(self) -> bool:
-        """Whether it is a strategy at all: a learner without batches has none."""
+        """Whether it has a strategy; a learner without batches has none."""
         return self.strategy != NO_BATCHES
 
     @property
@@ -140,7 +140,7 @@ class Arm(Key):
         return " ".join(parts)
 
     def sort_key(self) -> tuple[Any, ...]:
-        """Return the strategy's place, then the pressure where it is not the primary one's."""
+        """Return the strategy's position, then the pressure if it differs from the primary arm's."""
         numbers: tuple[float, ...] = ()
         if self.pressure != self._primary.pressure and not isinstance(self.pressure, str | None):
             numbers = self.pressure if isinstance(self.pressure, tuple) else (self.pressure,)
@@ -149,7 +149,7 @@ class Arm(Key):
 
 @dataclass(frozen=True, eq=False)
 class Learner(Key):
-    """A model and how it is set up.
+    """A model and its settings.
 
     Parameters
     ----------
@@ -158,9 +158,9 @@ class Learner(Key):
     loss, loss_options
         The loss in its objective, empty for the model's own, and its options as JSON.
     rate
-        Its learning rate where it is not the usual one of the comparison.
+        Its learning rate, if it differs from the usual one of the comparison.
     says_settings
-        Whether the label names the settings: where a model has several.
+        Whether the label includes the settings, because a model has several.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class Learner(Key):
     says_settings: bool = field(default=False, compare=False, repr=False)
 
     def label(self) -> str:
-        """Return the model, and what of it varies."""
+        """Return the model, and its settings that vary."""
         name = f"{self.model} {self.settings}" if self.says_settings else self.model
         name += f" {self.loss}" if self.loss else ""
         name += self.loss_options if self.loss_options != "{}" else ""
@@ -184,28 +184,28 @@ class Learner(Key):
 
     @property
     def published_name(self) -> str:
-        """The model as the paper's tables know it; empty where it is set up in another way, too."""
+        """The model's name in the paper's tables; empty if its settings also vary."""
         other = self.loss or (self.says_settings and self.settings != "{}")
         return "" if other else self.model.casefold()
 
     @property
     def loss_name(self) -> str:
-        """The loss it is trained with; that of a model that takes one is cross-entropy unless told."""
+        """The loss it is trained with; models that take one use cross-entropy by default."""
         return self.loss or "bce"
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset(Key):
-    """A dataset, how it is prepared, and what else of the setting varies.
+    """A dataset, its preparation, and other settings that vary.
 
     Parameters
     ----------
     name, preparation, digest
-        The dataset's name, its preparation and its content.
+        The dataset's name, its preparation and a digest of its content.
     setting
-        Names and values of what varies between runs and is no part of arm or learner.
+        Names and values of settings that vary between runs and belong to neither arm nor learner.
     says_digest
-        Whether the label names the content: where there are several of one name.
+        Whether the label includes the digest, because several datasets share the name.
 
     Examples
     --------
@@ -220,14 +220,14 @@ class Dataset(Key):
     says_digest: bool = field(default=False, compare=False, repr=False)
 
     def label(self) -> str:
-        """Return the name and what of it varies."""
+        """Return the name, and the settings that vary."""
         name = f"{self.name} {self.digest[:6]}" if self.says_digest else self.name
         return ", ".join([name, *(f"{what} {value}" for what, value in self.setting)])
 
 
 @dataclass(frozen=True, eq=False)
 class Cell(Key):
-    """A dataset with a learner: where arms are compared.
+    """A dataset with a learner: the unit within which arms are compared.
 
     Examples
     --------
@@ -248,7 +248,7 @@ class Cell(Key):
 
 
 def by_label(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return a table sorted by some columns, its keys in the order of the alphabet.
+    """Return a table sorted by some columns, with keys in alphabetical order.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables about single labels: whether a strategy helps the rare ones, and how often it shows them."""
+"""Tables about single labels: whether a strategy helps the rare ones, and how often it draws them."""
 
 from collections.abc import Iterable
 
@@ -16,10 +16,10 @@ _KEY = [*CELL, "label"]
 
 
 def label_facts(evidence: Evidence) -> pd.DataFrame:
-    """Return one row per cell, arm and label: means over the paired runs, and gains on the baseline.
+    """Return one row per cell, arm and label: means over the paired runs, and gains over the baseline.
 
     Columns ``positives`` (in the training rows, mean over folds), ``minority`` (in most folds),
-    ``average_precision``, ``exposure`` (how often its samples are drawn, against their share), and
+    ``average_precision``, ``exposure`` (how often its samples are drawn, relative to their share), and
     ``gain``: the arm's average precision minus the baseline's, missing for the baseline itself.
     """
     columns = [*CELL, "arm", "label", "positives", "minority", "average_precision", "exposure"]
@@ -42,8 +42,8 @@ def pooled_average_precision(
 ) -> npt.NDArray[np.float64]:
     """Return each label's average precision over the test rows of all folds together.
 
-    A rare label has a few positives in a fold, often none, so the mean over folds is noisy and leaves
-    folds out. Pooled, every row is tested once. Stores do not keep predictions: this needs, for each fold
+    A rare label has few positives in a fold, often none, so the mean over folds is noisy and skips some
+    folds. Pooled, every row is tested once. Stores do not keep predictions: this needs, for each fold
     of one cell, arm and seed, the labels and the scores (probabilities) of its test rows.
 
     Parameters
@@ -102,15 +102,15 @@ def minority_gains(facts: pd.DataFrame) -> pd.DataFrame:
 
 
 def label_pairs(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.DataFrame:
-    """Return one row per label of a pair of runs: its facts under the arm, and ``gain`` on the baseline.
+    """Return one row per label of a pair of runs: its facts for the arm, and ``gain`` over the baseline.
 
-    Labels without an average precision in one of the two are left out.
+    Labels without an average precision in either run are left out.
     """
     keys = [*PAIR, "label"]
     runs = evidence.runs.loc[evidence.runs["arm"].isin([arm, baseline]), [*PAIR, "arm", "digest"]]
     labels = evidence.labels.merge(runs, on="digest")
     after, before = (
-        labels[labels["arm"] == each].drop_duplicates(keys) for each in (arm, baseline)
+        labels[labels["arm"] == compared].drop_duplicates(keys) for compared in (arm, baseline)
     )
     both = after.merge(before[[*keys, "average_precision"]], on=keys, suffixes=("", "_before"))
     gain = both["average_precision"] - both.pop("average_precision_before")

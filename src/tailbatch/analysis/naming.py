@@ -1,4 +1,4 @@
-"""The keys of runs: what of a store varies decides how long their labels are."""
+"""The keys of runs; their labels include only settings that vary in the store."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,17 +12,16 @@ from tailbatch.analysis.keys import Arm, Dataset, Key, Learner
 from tailbatch.results import parse_pressure
 from tailbatch.results.frames import Evidence
 
-# Columns of a plan that are the arm's, or change what is written down and nothing about the training.
+# Columns of a plan that belong to the arm, or change what is recorded but not the training.
 _APART = ("plan_selection_loss", "plan_sample_loss_epochs", "plan_training_loss_every")
 
 
 def named(evidence: Evidence) -> Evidence:
-    """Return the evidence with the keys of each run, those that are absent included.
+    """Return the evidence with the keys of each run, including absent ones.
 
-    ``data`` is the dataset and whatever else of the setting varies, ``learner`` the model and its
-    hyperparameters where they vary and its loss, ``arm`` the strategy. A strategy that ran with several
-    pressures or options has one primary arm: its own pressure where it is there, else the one with the
-    most runs.
+    ``data`` is the dataset and other settings that vary, ``learner`` the model, its hyperparameters if
+    they vary, and its loss, ``arm`` the strategy. A strategy that ran with several pressures or options
+    has one primary arm: the one with its default pressure if present, else the one with the most runs.
 
     Examples
     --------
@@ -34,7 +33,7 @@ def named(evidence: Evidence) -> Evidence:
     >>> [str(arm) for arm in keyed.runs["arm"]]
     ['random', 'adaptive', 'adaptive 64']
     """
-    # Together, so that a missing run has the name its record would have had.
+    # Together, so that a missing run has the name its record would have.
     both = evidence.runs
     if len(evidence.absent):
         both = pd.concat([evidence.runs, evidence.absent], ignore_index=True)
@@ -51,7 +50,7 @@ def named(evidence: Evidence) -> Evidence:
 
 
 def compare_losses(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return runs whose losses are compared: the loss is the arm's, no longer the learner's.
+    """Return runs for comparing losses: the loss belongs to the arm instead of the learner.
 
     Examples
     --------
@@ -70,7 +69,7 @@ def compare_losses(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_rates(runs: pd.DataFrame, rates: Sequence[str]) -> pd.DataFrame:
-    """Return runs whose learning rates, one for each run, are compared: they are the arm's.
+    """Return runs for comparing learning rates, one per run: the rate belongs to the arm.
 
     Examples
     --------
@@ -93,9 +92,9 @@ def _objects(keys: Sequence[Key]) -> np.ndarray:
 
 
 def _datasets(runs: pd.DataFrame) -> list[Dataset]:
-    told = [name for name in runs if name.startswith("plan_") and name not in _APART]
-    told += [name for name in ("preparation", "n_folds") if name in runs]
-    setting = [name for name in runs if name in told and runs[name].astype(str).nunique() > 1]
+    settings = [name for name in runs if name.startswith("plan_") and name not in _APART]
+    settings += [name for name in ("preparation", "n_folds") if name in runs]
+    setting = [name for name in runs if name in settings and runs[name].astype(str).nunique() > 1]
     titles = [column.removeprefix("plan_").replace("_", " ") for column in setting]
     contents = _column(runs, "dataset_digest", "")
     several = contents.groupby(runs["dataset"]).transform("nunique") > 1

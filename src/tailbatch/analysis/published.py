@@ -1,4 +1,4 @@
-"""The paper's printed numbers beside ours: difference, direction, and facts that do not agree."""
+"""The paper's printed numbers next to ours: difference, direction, and facts that disagree."""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -15,7 +15,7 @@ from tailbatch.stats import wilcoxon
 #: Which strategies the paper compares: Table 2, then Table 4.
 _PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
 _VERDICTS = ("confirmed", "contradicted", "tie", "not run")
-_CLOSE = 0.03  # how near our random must be to the printed one
+_CLOSE = 0.03  # the largest distance of our random from the printed one
 _ROUNDING = 0.00501  # half a unit of the last printed digit
 _P_ROUNDING = 0.0006  # what rounding the means and the p-value can explain
 _FACTS = {
@@ -29,7 +29,7 @@ _FACTS = {
 
 
 def dataset_key(name: str) -> str:
-    """Return the catalog's name of a dataset as the paper's tables spell it.
+    """Return the catalog name of a dataset from its spelling in the paper's tables.
 
     Examples
     --------
@@ -54,8 +54,8 @@ def beside_published(results: pd.DataFrame, published: pd.DataFrame) -> pd.DataF
     -------
     frame
         ``ours`` and ``ours_baseline``, ``printed`` and ``printed_baseline``; ``difference`` is ours
-        minus printed; ``agrees`` says whether both go the same way (missing where one is a tie);
-        ``note`` says why the two may not be of the same data.
+        minus printed; ``agrees`` says whether both have the same direction (missing if one is a tie);
+        ``note`` says why the two may not be based on the same data.
     """
     theirs = published.assign(
         dataset=published["dataset"].map(dataset_key), learner=published["model"].str.casefold()
@@ -136,9 +136,9 @@ def directions(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def direction_counts(cells: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return, from `directions`, how many there are of each verdict: one row per group, or one in all.
+    """Return, from `directions`, the count of each verdict: one row per group, or one row in all.
 
-    ``compared`` has ours beside it, ``close`` of ``random`` are within 0.03 of the printed random.
+    ``compared`` counts those with our values; ``close`` of ``random`` are within 0.03 of the printed one.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def direction_counts(cells: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFram
 def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Return one row per dataset and fact: what the paper prints (Table 1) and what was measured.
 
-    ``agrees`` allows for the rounding of the printed number, and is missing where the paper has none;
+    ``agrees`` allows for the rounding of the printed number, and is missing if the paper has none;
     ``note`` is the catalog's explanation of a difference.
 
     Examples
@@ -186,10 +186,10 @@ def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFra
 
 
 def printed_tests() -> pd.DataFrame:
-    """Return the paper's Table 3, and beside each p-value what its own Table 2 gives.
+    """Return the paper's Table 3, with each p-value recomputed from its own Table 2.
 
-    ``table_p`` is the exact signed-rank test over the printed means; ``follows`` says whether the
-    printed p-value is that one.
+    ``table_p`` is from the exact signed-rank test over the printed means; ``follows`` says whether the
+    printed p-value matches it.
 
     Examples
     --------

@@ -29,9 +29,9 @@ def wilcoxon_by_model(
     `comparisons` are ours, from `comparisons.comparisons`; `printed` are the paper's tests, from
     `published.printed_tests`.
 
-    ``outcome`` is win or loss where ``p`` is below `level`, else tie; ``effect`` is the rank-biserial
-    correlation, positive where the arm is better; ``p_holm`` is corrected over the metrics of a model.
-    Where the paper prints a test of the adaptive strategy, its outcome and p-value stand beside, and
+    ``outcome`` is win or loss if ``p`` is below `level`, else tie; ``effect`` is the rank-biserial
+    correlation, positive if the arm is better; ``p_holm`` is corrected over the metrics of a model.
+    If the paper prints a test of the adaptive strategy, its outcome and p-value are included, and
     ``table_p``, the p-value that follows from its printed means.
     """
     rows = []
@@ -55,7 +55,7 @@ def wilcoxon_by_model(
 
 
 class Claim(NamedTuple):
-    """A claim to be tested: its name, where it is made, and that an arm beats a baseline in a metric."""
+    """A claim to test: its name, where it is made, and the arm said to beat a baseline in a metric."""
 
     name: str
     runs: pd.DataFrame
@@ -67,8 +67,8 @@ class Claim(NamedTuple):
 class Tested(NamedTuple):
     """A tested claim: its gain, its p-value after Holm's correction over all claims, and two checks.
 
-    ``detectable`` is the change in percent that the test would probably have found; ``next`` how
-    likely the next dataset is worse, practically equal or better.
+    ``detectable`` is the change in percent that the test would probably have detected; ``next`` holds
+    the probabilities that the next dataset is worse, practically equal or better.
     """
 
     gain: Gain
@@ -100,9 +100,9 @@ def decide(claims: Iterable[Claim]) -> dict[tuple[str, str], Tested]:
 def mean_ranks(means: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Return one row per metric and arm: its mean rank over datasets, averaged over learners first.
 
-    Only cells that all arms have count. ``friedman_p`` is Friedman's test that all rank alike,
-    ``critical_difference`` what two mean ranks must differ by after Nemenyi, both missing for two arms
-    or one dataset.
+    Only cells with all arms count. ``friedman_p`` is from Friedman's test that all arms rank equally,
+    ``critical_difference`` is the difference of mean ranks that is significant after Nemenyi; both are
+    missing for two arms or one dataset.
     """
     rows = []
     means = with_batches(means)
@@ -132,7 +132,7 @@ def validation_ranks(runs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame
 
 
 def alike(ranks: np.ndarray, distance: float) -> list[list[float]]:
-    """Return the ends of the longest stretches of sorted ranks that are no further apart than `distance`.
+    """Return the ends of the longest stretches of sorted ranks that span at most `distance`.
 
     Examples
     --------

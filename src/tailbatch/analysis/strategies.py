@@ -1,12 +1,12 @@
-"""What reports know about strategies: their order, their colors, their own pressures."""
+"""Facts about strategies for reports: their order, colors and default pressures."""
 
 from typing import NamedTuple
 
 from tailbatch.results import Pressure
 from tailbatch.selection import default_pressure
 
-# The order of strategies in tables and legends, and the colors that those which most reports compare
-# keep from one report to the next: places in the report's palette, whose first is the baseline's.
+# The order of strategies in tables and legends, and the fixed colors of those that most reports
+# compare: positions in the report's palette, whose first is the baseline's.
 _COLORS = {
     "random": None,
     "uniform": 6,
@@ -20,7 +20,7 @@ _COLORS = {
 
 
 class StrategyFacts(NamedTuple):
-    """A strategy's place in reports, its color there if it keeps one, and its own pressure."""
+    """A strategy's position in reports, its color if it has a fixed one, and its default pressure."""
 
     place: int
     color: int | None
@@ -28,7 +28,7 @@ class StrategyFacts(NamedTuple):
 
 
 def facts(strategy: str) -> StrategyFacts:
-    """Return what reports know about a strategy; unknown ones come last, by name.
+    """Return the facts about a strategy for reports; unknown ones come last, by name.
 
     Examples
     --------

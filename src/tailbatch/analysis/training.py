@@ -1,4 +1,4 @@
-"""What runs say about their own training: how long it took, what the selector drew, what is there."""
+"""Facts about the training of runs: how long it took, what the selector drew, which runs exist."""
 
 from collections.abc import Iterable, Sequence
 
@@ -37,7 +37,7 @@ def late_by_rate(runs: pd.DataFrame, rates: Sequence[str], metric: str) -> pd.Da
     """Return, for each learner and rate of its arms, the runs that were still learning at the end.
 
     ``late`` of ``runs`` were; ``score`` is the mean of the validation `metric` over the ``pairs`` of
-    dataset and fold that ran at all rates. What did not run is missing.
+    dataset and fold that ran at all rates. Values without runs are missing.
     """
     keys = ["learner", "rate"]
     rated = runs.assign(rate=[arm.rate for arm in runs["arm"]], late=still_learning(runs))
@@ -60,7 +60,7 @@ def better_at_the_higher_rate(runs: pd.DataFrame, metric: str) -> tuple[int, int
 
 
 def selector_state(runs: pd.DataFrame, arm: Arm) -> pd.DataFrame:
-    """Return what the selector of an arm reports at the end of training: medians by dataset.
+    """Return the final diagnostics of an arm's selector: medians by dataset.
 
     ``sample_share`` is the effective sample size over the training rows.
     """
@@ -77,14 +77,14 @@ def runs_and_folds(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def same_warm_ups(runs: pd.DataFrame) -> tuple[int, int]:
-    """Return how many groups of compared runs share one digest of their weights, and of how many."""
+    """Return how many groups of compared runs share one digest of their weights, and the total."""
     plain = runs[runs["strategy_options"] == "{}"]
     digests = plain.groupby(PAIR)["warm_up_digest"].nunique()
     return int((digests == 1).sum()), len(digests)
 
 
 def weight_quantiles(weights: np.ndarray) -> dict[str, float]:
-    """Return how selection weights spread: their number, quantiles, maximum, and share above 2.
+    """Return the distribution of selection weights: their number, quantiles, maximum, and share above 2.
 
     Examples
     --------

@@ -10,7 +10,7 @@ _EXTRA = ("defusedxml", "jinja2", "matplotlib", "pandas", "requests", "rich", "t
 
 
 def main() -> None:
-    """Run the command line, or say in one line what to install for it."""
+    """Run the command line; if its packages are missing, print one line that says what to install."""
     try:
         require_installed(*_EXTRA, extra="cli")
     except MissingExtraError as error:

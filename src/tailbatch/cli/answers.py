@@ -1,6 +1,6 @@
 """The commands ``tailbatch evaluate`` and ``explain``: how good a model is, by label and by row.
 
-Imports that take time are made inside the commands, so that ``--help`` answers at once.
+Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
 from pathlib import Path
@@ -49,7 +49,7 @@ def evaluate(
 ) -> None:
     """Compare predictions with the labels of a file: by label, the rarest first, and overall.
 
-    The labels are looked for where the training file had them.
+    The labels are read from the same columns as in the training file.
 
     For example:
 
@@ -89,7 +89,7 @@ def evaluate(
 def explain(
     folder: Folder,
     data: Data,
-    label: Annotated[str, typer.Option(help="The label to look at.")],
+    label: Annotated[str, typer.Option(help="The label to explain.")],
     top: Annotated[int, typer.Option(min=1, help="Rows to show of each kind.")] = 10,
     keep: Annotated[
         list[str] | None,
@@ -99,16 +99,17 @@ def explain(
     cleanlab: Annotated[
         Path | None,
         typer.Option(
-            help="Also write labels and pred_probs of all labels to this .npz file, as cleanlab's "
-            "multilabel_classification takes them."
+            help="Also write labels and pred_probs of all labels to this .npz file, for cleanlab's "
+            "multilabel_classification."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where a model and the labels of a file disagree most about one label.
 
-    Missed: rows without the label that the model gives it most. Doubtful: rows with the label that it
-    gives it least. Either the model is wrong there, or the label is.
+    Missed: rows without the label for which the model predicts it with the highest probability.
+    Doubtful: rows with the label for which it predicts the lowest. Either the model is wrong there, or
+    the label is.
 
     For example:
 
@@ -127,28 +128,28 @@ def explain(
     scores = classifier.predict_proba(features)
     if cleanlab is not None:
         _hand_over(cleanlab, Y, scores, names)
-    place = names.index(label)
-    has = dense_labels(Y)[:, place]
-    order = np.argsort(-scores[:, place], kind="stable")
+    column = names.index(label)
+    has = dense_labels(Y)[:, column]
+    order = np.argsort(-scores[:, column], kind="stable")
     missed = [row for row in order if not has[row]][:top]
     doubtful = [row for row in order[::-1] if has[row]][:top]
     shown = kept_columns(frame, keep, data)
     tables = {
-        "missed": _rows(missed, scores[:, place], shown, frame),
-        "doubtful": _rows(doubtful, scores[:, place], shown, frame),
+        "missed": _rows(missed, scores[:, column], shown, frame),
+        "doubtful": _rows(doubtful, scores[:, column], shown, frame),
     }
     if as_json:
         print_json({kind: table.to_dict("records") for kind, table in tables.items()})
         return
     _show_rows(f"Rows without {label!r} that look like it", tables["missed"])
     _show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
-    typer.echo(f"Threshold of {printable(label)}: {classifier.thresholds_[place]:.4f}")
+    typer.echo(f"Threshold of {printable(label)}: {classifier.thresholds_[column]:.4f}")
 
 
 def _labeled(
     data: str, labels: str | None, classifier: "TailbatchClassifier"
 ) -> "tuple[Any, LabelMatrix, pd.DataFrame | None]":
-    """Return the features and labels of a file, as the model knows them, and the table if it is one."""
+    """Return the features and labels of a file in the model's order, and the table if it is one."""
     from tailbatch.data.suffixes import is_table
     from tailbatch.estimator.columns import aligned, columns_of, labels_for
 
@@ -172,7 +173,7 @@ def _labeled(
 def _by_label(
     Y: "LabelMatrix", scores: "NDArray[np.float64]", classifier: "TailbatchClassifier"
 ) -> "pd.DataFrame":
-    """Return the table by label, the rarest first."""
+    """Return the table by label, rarest first."""
     import pandas as pd
 
     from tailbatch.metrics import by_label
@@ -211,7 +212,7 @@ def _rows(
     shown: "pd.DataFrame",
     frame: "pd.DataFrame | None",
 ) -> "pd.DataFrame":
-    """Return rows by their place in the file, with the probability and chosen columns."""
+    """Return rows by their position in the file, with the probability and the chosen columns."""
     import pandas as pd
 
     what = "row" if frame is None else str(frame.index.name or "row")
@@ -245,7 +246,7 @@ def _show_rows(title: str, table: "pd.DataFrame") -> None:
 def _hand_over(
     path: Path, Y: "LabelMatrix", scores: "NDArray[np.float64]", names: list[str]
 ) -> None:
-    """Write labels and probabilities where cleanlab can take them from."""
+    """Write labels and probabilities to a file for cleanlab."""
     import numpy as np
 
     from tailbatch.files import replacing

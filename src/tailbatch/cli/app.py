@@ -1,4 +1,4 @@
-"""The command ``tailbatch``: its groups of commands, and how errors reach a person."""
+"""The command ``tailbatch``: its groups of commands, and how errors are printed."""
 
 import sys
 from typing import Annotated
@@ -44,7 +44,7 @@ def _options(
 ) -> None:
     """Choose mini-batches that show a network the rare labels.
 
-    [bold]Start here[/bold], with a table of yours whose column tags lists the labels of a row
+    [bold]Start here[/bold], with your own table, whose column tags lists the labels of each row
 
       tailbatch fit mine.csv --labels tags --out model
 
@@ -59,8 +59,8 @@ def _options(
 def main() -> None:
     """Run the command line.
 
-    A user's mistake ends in one sentence and exit code 2, Ctrl-C in 130, a mistake of ours in 1.
-    Tracebacks are shown after ``--debug`` only.
+    A user error prints one sentence and exits with code 2, Ctrl-C exits with 130, and a bug with 1.
+    Tracebacks are shown only with ``--debug``.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
@@ -74,10 +74,10 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Return one sentence for a person, and the exit code."""
+    """Return a one-sentence message and the exit code."""
     if isinstance(error, TailbatchError):
         return in_the_commands_words(str(error)), 2
     if isinstance(error, OSError) and error.strerror:
-        # The system names no file where a write or a flush fails.
+        # The system names no file when a write or a flush fails.
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 2
     return f"unexpected {type(error).__name__}: {error} (add --debug to see where)", 1

@@ -1,6 +1,6 @@
 """The commands ``tailbatch datasets``: list, describe, get, check.
 
-Imports that take time are made inside the commands, so that ``--help`` answers at once.
+Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """List the datasets that are known by name.
+    """List the datasets that tailbatch knows by name.
 
     For example:
 
@@ -69,7 +69,7 @@ def describe(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the size, imbalance and oddities of a dataset, and what its columns are taken for.
+    """Show the size, imbalance and oddities of a dataset, and how its columns are read.
 
     For example:
 
@@ -121,13 +121,15 @@ def get(
 
 @app.command()
 def check(
-    folder: Annotated[Path, typer.Argument(help="A folder of dataset files, searched throughout.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A folder of dataset files, searched recursively.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Compare the known files in a folder with their published hash and facts.
+    """Compare the known files in a folder with their published hashes and facts.
 
-    Exit code 1 if a file cannot be used. A file that differs in its bytes and agrees in its facts
-    can: another tool may have written it again.
+    Exit code 1 if a file cannot be used. A file with different bytes but the same facts can be used:
+    another tool may have rewritten it.
 
     For example:
 
@@ -164,7 +166,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 
 def _columns(data: "MultiLabelDataset") -> dict[str, dict[str, str]] | None:
-    """Return what each column of a table was taken for, and why."""
+    """Return how each column of a table was read, and why."""
     if data.columns is None:
         return None
     return {name: {"kind": t.kind, "why": t.why} for name, t in data.columns.taken.items()}

@@ -1,6 +1,6 @@
 """The commands ``tailbatch fit`` and ``predict``.
 
-Imports that take time are made inside the commands, so that ``--help`` answers at once.
+Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
 import shlex
@@ -62,41 +62,41 @@ def fit(
         str,
         typer.Option(
             help="random, importance, uniform, balanced, hard, adaptive, chain, minority or another "
-            "that the strategies' page describes."
+            "strategy from the documentation."
         ),
     ] = "random",
     pressure: Annotated[
         str | None,
         typer.Option(
-            help="Selection pressure from 1; imbalance: MeanIR; auto: the best of 2, 8, 16, 64."
-            " Otherwise the strategy's own."
+            help="Selection pressure, 1 or more; imbalance: MeanIR; auto: the best of 2, 8, 16, 64."
+            " By default the strategy's own."
         ),
     ] = None,
     loss: Annotated[
         str | None,
         typer.Option(
-            help="What to train on: bce, weighted_bce, focal, asymmetric, class_balanced, "
+            help="Training loss: bce, weighted_bce, focal, asymmetric, class_balanced, "
             "distribution_balanced, two_way or equalized; options follow a colon: weighted_bce:power=1."
-            " Otherwise the model's own."
+            " By default the model's own."
         ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over the data; otherwise what suits the model.")
+        int | None, typer.Option(help="Passes over the data; the default depends on the model.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples in a batch.")] = 128,
+    batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = 128,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate; otherwise what suits the model."),
+        typer.Option(help="Learning rate; the default depends on the model."),
     ] = None,
     warm_up: Annotated[
         int | None,
-        typer.Option(help="Plain shuffled epochs at the start; otherwise what suits the model."),
+        typer.Option(help="Plain shuffled epochs at the start; the default depends on the model."),
     ] = None,
     validation: Annotated[
-        float, typer.Option(help="Share of the rows that chooses the best epoch.")
+        float, typer.Option(help="Share of the rows held out to choose the best epoch.")
     ] = 0.1,
     thresholds: Annotated[
-        str, typer.Option(help="Probability above which a label is predicted, or tuned.")
+        str, typer.Option(help="Probability above which a label is predicted; or tuned, per label.")
     ] = "0.5",
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
@@ -109,15 +109,15 @@ def fit(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue where Ctrl-C stopped.")
+        bool, typer.Option("--resume", help="Resume training that Ctrl-C stopped.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what the folder holds.")
+        bool, typer.Option("--overwrite", help="Replace the model in the folder.")
     ] = False,
 ) -> None:
     """Train a classifier on a dataset and save it to a folder.
 
-    Ctrl-C saves what was reached; the same command with --resume continues from there.
+    Ctrl-C saves a checkpoint and stops; the same command with --resume continues from it.
 
     For example:
 
@@ -139,14 +139,14 @@ def fit(
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
     plan = recipe_of(model).plan_with(epochs=epochs, batch_size=batch_size, **budget)
     with process_group(), _progress(plan) as callback:
-        writes = this_rank() == 0  # what there is to say and to keep is the same on every rank
+        writes = this_rank() == 0  # output and files are the same on every rank
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
         wait_for_ranks()
         dataset = load_for_command(data, labels, missing, text, kinds, text_encoder)
         note(*(dataset.notices if writes else ()))
         if dataset.n_samples < 2:
-            raise DataError(f"{data} has 1 row, and training needs at least 2: add rows")
+            raise DataError(f"{data} has 1 row, but training needs at least 2: add rows")
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
@@ -172,14 +172,14 @@ def fit(
         except TrainingInterrupted as stopped:
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
             if writes:
-                typer.echo(f"\n{stopped}\nTo continue: {again} --resume", err=True)
+                typer.echo(f"\n{stopped}\nTo resume: {again} --resume", err=True)
             raise typer.Exit(130) from None
     if writes:
         _keep(classifier, out)
 
 
 def _keep(classifier: "TailbatchClassifier", out: Path) -> None:
-    """Save what was trained, in place of its checkpoints, and say so."""
+    """Save the trained model, remove its checkpoints, and print a summary."""
     classifier.save(out)
     for leftover in _checkpoints(out):
         leftover.unlink()
@@ -193,7 +193,7 @@ def predict(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="Probabilities, zeros and ones, or one column of tags such as bug;billing."
+            help="Probabilities, zeros and ones, or one column of tags, such as bug;billing."
         ),
     ] = Kind.PROBA,
     keep: Annotated[
@@ -205,7 +205,7 @@ def predict(
     digits: Annotated[int, typer.Option(min=1, max=17, help="Digits of a probability.")] = 4,
     labels: Labels = None,
 ) -> None:
-    """Predict the labels of a file: one row for each of its rows, one column for each label.
+    """Predict the labels of a file: one row per row of the file, one column per label.
 
     A table (CSV, TSV, JSON lines, Parquet) needs only the feature columns, in any order.
 
@@ -246,22 +246,22 @@ def register(app: typer.Typer) -> None:
 
 
 def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> None:
-    """Stop where training would replace something that was not given up."""
+    """Raise if training would replace something without --overwrite."""
     unfinished, finished = _checkpoints(out), list(out.glob("classifier.safetensors"))
     if resume and not unfinished:
-        raise ModelError(f"{out} holds no unfinished training: leave --resume out")
+        raise ModelError(f"{out} holds no unfinished training: remove --resume")
     if resume and tries == (out / "training.safetensors").exists():
         begun, asked = ("without", "with") if tries else ("with", "without")
         raise ModelError(
-            f"the training in {out} was begun {begun} --pressure auto, this command is {asked} it: "
-            "continue with the pressure it was begun with, or choose another folder"
+            f"the training in {out} was started {begun} --pressure auto, this command is {asked} it: "
+            "resume with the original pressure, or choose another folder"
         )
     if overwrite and not resume:
         for path in unfinished:
             path.unlink()
     elif unfinished and not resume:
         raise ModelError(
-            f"{out} holds an unfinished training: add --resume to continue it, or --overwrite"
+            f"{out} holds unfinished training: add --resume to continue it, or --overwrite"
         )
     elif finished and not resume:
         raise ModelError(f"{out} holds a trained model: choose another folder, or add --overwrite")
@@ -289,7 +289,7 @@ def _nested(settings: list[str]) -> dict[str, Any]:
 
 
 def _columns(dataset: "MultiLabelDataset") -> "Columns | None":
-    """Return what the columns of a table are taken for, without those that are left out already."""
+    """Return how to read the columns of a table, without those that are already left out."""
     from dataclasses import replace
 
     if dataset.columns is None:
@@ -314,7 +314,7 @@ def frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
 def features_of(
     data: str, labels: str | None, classifier: "TailbatchClassifier"
 ) -> "tuple[Any, pd.DataFrame | None]":
-    """Read the features of a file, which needs no labels if it is a table; and the table."""
+    """Return the features of a file, which needs no labels if it is a table, and the table."""
     from tailbatch.data.suffixes import is_table
     from tailbatch.estimator.columns import aligned, columns_of, read_for
 
@@ -338,7 +338,7 @@ def features_of(
 def kept_columns(
     frame: "pd.DataFrame | None", names: list[str] | None, data: str
 ) -> "pd.DataFrame":
-    """Return the columns of a table to copy beside what is predicted."""
+    """Return the columns of a table to copy next to the predictions."""
     import pandas as pd
 
     from tailbatch.data.cells import columns_text
@@ -346,7 +346,7 @@ def kept_columns(
     if not names:
         return pd.DataFrame()
     if frame is None:
-        raise DataError(f"--keep {names[0]} needs a table with columns, and {data} is none")
+        raise DataError(f"--keep {names[0]} needs a table with columns, and {data} is not one")
     known = [str(column) for column in frame.columns]
     for name in names:
         if name not in known:
@@ -355,7 +355,7 @@ def kept_columns(
 
 
 def write_table(table: "pd.DataFrame", out: Path) -> None:
-    """Write a table as CSV or Parquet, replacing the file whole."""
+    """Write a table as CSV or Parquet, replacing the file atomically."""
     from tailbatch.files import replacing
     from tailbatch.report.export import csv_text
 
@@ -372,14 +372,14 @@ def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
     typer.echo(f"Best epoch {best.number} of {len(classifier.history_)}{scores}")
     if classifier.selection_pressure == "auto":
         typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")
-    place = shlex.quote(str(out))
-    typer.echo(f"The model and its card are in {place}.")
-    typer.echo(f"Next: tailbatch predict {place} DATA --out labels.csv")
+    folder = shlex.quote(str(out))
+    typer.echo(f"The model and its card are in {folder}.")
+    typer.echo(f"Next: tailbatch predict {folder} DATA --out labels.csv")
 
 
 @contextmanager
 def _progress(plan: "TrainingPlan") -> Iterator["Callback"]:
-    """Show each step on stderr: epoch, loss, validation score, minority draws, time left."""
+    """Show progress on stderr: epoch, loss, validation score, minority draws, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -402,7 +402,7 @@ def _progress(plan: "TrainingPlan") -> Iterator["Callback"]:
             def on_epoch(self, epoch: Epoch) -> None:
                 line = _line(epoch, self.epochs)
                 bar.update(task, description=line)
-                # Without a terminal there is no bar: a few lines show that it is alive.
+                # Without a terminal there is no bar: a few lines show progress.
                 if not console.is_terminal and epoch.number % max(1, self.epochs // 10) == 0:
                     typer.echo(line, err=True)
 
@@ -418,7 +418,7 @@ def _line(epoch: "Epoch", epochs: int) -> str:
 
 
 def _scores(epoch: "Epoch") -> list[str]:
-    """Return what the validation rows say of an epoch; nothing where they were not asked."""
+    """Return an epoch's validation scores as text; empty if it was not evaluated."""
     from tailbatch.metrics import METRICS
 
     return [

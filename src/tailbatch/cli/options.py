@@ -1,4 +1,4 @@
-"""Options that several commands share, and a table read as they say."""
+"""Options that several commands share, and reading a table with them."""
 
 import logging
 from enum import StrEnum
@@ -19,7 +19,7 @@ Data = Annotated[str, typer.Argument(help=f"A known name, or a file: {FORMATS}."
 Labels = Annotated[
     str | None,
     typer.Option(
-        help="Where the labels are: 5 (first five columns), -5 (last five), names or a prefix of "
+        help="Which columns are labels: 5 (first five columns), -5 (last five), names or a prefix of "
         "columns, one column that lists them (tags, or tags:; with its delimiter), or a MULAN XML file.",
         metavar="LABELS",
     ),
@@ -32,7 +32,7 @@ Kinds = Annotated[
     list[str] | None,
     typer.Option(
         "--as",
-        help="What to take a column for: number, category, date (date:%d/%m/%Y), text or ignore; may "
+        help="How to read a column: number, category, date (date:%d/%m/%Y), text or ignore; may "
         "be repeated.",
         metavar="COLUMN=KIND",
     ),
@@ -52,7 +52,7 @@ class Missing(StrEnum):
 
 
 MissingOption = Annotated[
-    Missing, typer.Option(help="Refuse missing feature values, or fill them in.")
+    Missing, typer.Option(help="Reject missing feature values, or fill them in.")
 ]
 
 
@@ -64,11 +64,11 @@ def load_for_command(
     kinds: list[str] | None = None,
     text_encoder: str | None = None,
 ) -> "MultiLabelDataset":
-    """Load the dataset a command names, fetching it first where it is known and not here."""
+    """Load the dataset a command names; download a known one if it is not here yet."""
     from tailbatch.cli.datasets import fetched
     from tailbatch.data import catalog, load_dataset
 
-    # What a reader left out or changed is part of the description: say it there, not here too.
+    # What a reader left out or changed is part of the description, so it is not repeated here.
     logging.getLogger("tailbatch.data").setLevel(logging.ERROR)
     logging.getLogger("tailbatch.estimator").setLevel(logging.ERROR)
     if not Path(name_or_path).is_file() and name_or_path.casefold() in catalog.catalog():
@@ -84,7 +84,7 @@ def load_for_command(
 
 
 def label_option(text: str | None) -> int | str | list[str] | None:
-    """Return what --labels means: a number, a list of columns, or one name.
+    """Parse --labels: a number, a list of columns, or one name.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def label_option(text: str | None) -> int | str | list[str] | None:
 
 
 def kinds_option(entries: list[str] | None) -> dict[str, str]:
-    """Return the kinds of columns that --as names.
+    """Parse the kinds of columns that --as gives.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def kinds_option(entries: list[str] | None) -> dict[str, str]:
 
 
 def note(*notices: str) -> None:
-    """Print notices on stderr, as the command would say them."""
+    """Print notices on stderr, with option names in place of argument names."""
     for notice in notices:
         typer.echo(f"Note: {printable(in_the_commands_words(notice))}", err=True)
 

@@ -1,4 +1,4 @@
-"""What the ``datasets`` commands show on a terminal, 80 columns wide or more."""
+"""Terminal output of the ``datasets`` commands, for 80 columns or more."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
@@ -41,7 +41,7 @@ def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        "card. is the mean number of labels of a row; MeanIR how lopsided the labels are."
+        "card. is the mean number of labels per row; MeanIR is how imbalanced the labels are."
     )
     console.print("Next: tailbatch datasets describe NAME", style="bold")
 
@@ -64,7 +64,7 @@ def show_description(
     console.print(Text(printable(facts.name), style="bold"))
     console.print(_facts_table(facts))
     if columns is not None and columns.taken:
-        _section(console, "Columns", "what they are taken for; --as COLUMN=KIND changes it")
+        _section(console, "Columns", "how they are read; change it with --as COLUMN=KIND")
         console.print(_columns_table(columns))
     _section(console, "Label frequencies", "minority labels are marked *")
     console.print(_frequency_table(facts, ascii_only=not console.encoding.startswith("utf")))
@@ -73,7 +73,7 @@ def show_description(
         console.print(_cooccurrence_table(facts.cooccurrence))
     _section(console, "Minority labels", _minority_summary(facts))
     console.print(Padding(Text(_minority_names(facts)), (0, 2)))
-    _bullets(console, "Worth a look", facts.warnings or ["nothing odd was found"])
+    _bullets(console, "Worth a look", facts.warnings or ["nothing unusual"])
     if entry:
         _bullets(console, "About", filter(None, [entry.citation, entry.note]))
 
@@ -136,7 +136,7 @@ def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
 
 
 def _both_ends(labels: Sequence[LabelFacts]) -> Sequence[LabelFacts | None]:
-    """Return all labels, or the commonest and the rarest with None between."""
+    """Return all labels, or the commonest and the rarest with None in between."""
     if len(labels) <= SHOWN_LABELS:
         return labels
     half = SHOWN_LABELS // 2
@@ -175,8 +175,8 @@ def _bullets(console: Console, title: str, sentences: Iterable[str]) -> None:
 
 
 def show_check(path: Path, same_bytes: bool, problem: str | None) -> None:
-    """Print what became of one file."""
-    verdict = "as published" if same_bytes else "other bytes, same facts"
+    """Print the verdict on one file."""
+    verdict = "as published" if same_bytes else "different bytes, same facts"
     line = Text(f"{printable(str(path))}: ")
     line.append(printable(problem) if problem else verdict, style="red" if problem else "green")
     Console(highlight=False).print(line, soft_wrap=True)
@@ -188,7 +188,7 @@ def _section(console: Console, title: str, remark: str = "") -> None:
 
 
 def table_of(*columns: str) -> Table:
-    """Return an empty table; a column whose name starts with > is set to the right."""
+    """Return an empty table; a column whose name starts with > is right-aligned."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         right = column.startswith(">")
@@ -202,7 +202,7 @@ def label_name(name: str, *, is_minority: bool) -> Text:
 
 
 def _name(text: str, *, mark: str = "", longest: int = 26) -> Text:
-    """Return a name as it is, cut to fit: never as markup or control characters."""
+    """Return a name as plain text, cut to fit; markup and control characters have no effect."""
     shown = Text(printable(text))
     shown.truncate(longest - len(mark), overflow="ellipsis")
     return shown.append(mark)

@@ -1,6 +1,6 @@
 """The commands that compare strategies: compare, study, demo and report.
 
-Imports that take time are made inside the commands, so that ``--help`` answers at once.
+Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
 import logging
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from tailbatch.study import Study
 
 app = typer.Typer(
-    help="Run the paper's tables and figures, or a study of your own.",
+    help="Run the paper's tables and figures, or a custom study.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 StoreOption = Annotated[
     Path,
-    typer.Option("--store", help="Folder of the records; runs found there are not done again."),
+    typer.Option("--store", help="Folder of the records; runs found there are not repeated."),
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Runs at a time, one core each.  [default: all cores]"),
+    typer.Option("--workers", min=1, help="Parallel runs, one core each.  [default: all cores]"),
 ]
 RayOption = Annotated[
     str | None,
@@ -52,7 +52,7 @@ RayOption = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder of datasets already downloaded; as TAILBATCH_DATA."),
+    typer.Option("--data", help="Folder of downloaded datasets; same as TAILBATCH_DATA."),
 ]
 StudyArgument = Annotated[
     str, typer.Argument(metavar="NAME|FILE", help="A name from `study list`, or a TOML file.")
@@ -79,15 +79,15 @@ def compare(
     models: Annotated[
         str,
         typer.Option(
-            help="Comma-separated; settings follow a colon: mlp:dropout=0. Without batches, to compare "
-            "with: logistic, balanced_logistic, forest, boosting."
+            help="Comma-separated; settings follow a colon: mlp:dropout=0. Baselines without batches: "
+            "logistic, balanced_logistic, forest, boosting."
         ),
     ] = "ensemble",
     losses: Annotated[
         str | None,
         typer.Option(
-            help="What models are trained on, comma-separated; options follow a colon: "
-            "bce,weighted_bce:power=1. Otherwise each model's own.",
+            help="Training losses, comma-separated; options follow a colon: "
+            "bce,weighted_bce:power=1. By default each model's own.",
             show_default=False,
         ),
     ] = None,
@@ -97,28 +97,28 @@ def compare(
     pressures: Annotated[
         str | None,
         typer.Option(
-            help="Selection pressures, comma-separated: numbers from 1, 64:1, which falls from 64 to 1, "
-            "imbalance, which is MeanIR. Otherwise each strategy's own: 16, and imbalance for minority.",
+            help="Selection pressures, comma-separated: numbers from 1; 64:1, which falls from 64 to 1; "
+            "imbalance, which is MeanIR. By default each strategy's own: 16, or imbalance for minority.",
             show_default=False,
         ),
     ] = None,
     preparation: Annotated[str, typer.Option(help="full, paper or as-published.")] = "full",
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds for each fold, from 0.")] = 1,
+    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per fold, from 0.")] = 1,
     epochs: Annotated[
         int | None,
-        typer.Option(min=1, help="Passes over the rows; otherwise what suits the models."),
+        typer.Option(min=1, help="Passes over the rows; the default depends on the models."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 128,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate; otherwise what suits the models.")
+        float | None, typer.Option(help="Learning rate; the default depends on the models.")
     ] = None,
     store: StoreOption = Path("tailbatch-store"),
     workers: WorkersOption = None,
     ray: RayOption = None,
     data_home: DataOption = None,
 ) -> None:
-    """Compare strategies on your data, fairly: same folds, weights, steps and samples.
+    """Compare strategies fairly on your data: same folds, weights, steps and samples.
 
     For example:
 
@@ -143,7 +143,7 @@ def compare(
     }
     table = {name: value for name, value in table.items() if value}
     learners = [named_table(text) for text in _names(models)]
-    recipe = recipe_of(*(each["name"] for each in learners))
+    recipe = recipe_of(*(learner["name"] for learner in learners))
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
@@ -189,7 +189,7 @@ def report(
         Path | None, typer.Option(help="Also write one row per run to a Parquet file.")
     ] = None,
 ) -> None:
-    """Make one page of tables, curves and figures from a store.
+    """Write one page of tables, curves and figures from a store.
 
     For example:
 
@@ -232,7 +232,7 @@ def list_studies() -> None:
 
 @app.command()
 def show(name: StudyArgument, quick: QuickOption = False) -> None:
-    """Show what a study compares, and how many runs that is.
+    """Show what a study compares, and how many runs it has.
 
     For example:
 
@@ -255,7 +255,7 @@ def run_one(
 ) -> None:
     """Run a study, then write its report. Stop it anytime: the same command resumes it.
 
-    A study of the same name in the store is replaced, and its report; its runs stay.
+    A study of the same name in the store and its report are replaced; its runs are kept.
 
     For example:
 
@@ -273,7 +273,7 @@ def run_one(
 def status(
     store: Annotated[Path, typer.Argument(help="Folder of the records.")] = Path("tailbatch-store"),
 ) -> None:
-    """Show how far the studies of a store are, also those that run on another machine.
+    """Show the progress of the studies of a store, including those running on other machines.
 
     For example:
 
@@ -285,7 +285,7 @@ def status(
 
     studies = study_progress(ResultStore(store))
     if not studies:
-        raise ResultError(f"there is no study in {store}: `tailbatch study run` starts one there")
+        raise ResultError(f"there is no study in {store}: start one with `tailbatch study run`")
     show_status(studies)
 
 
@@ -313,7 +313,7 @@ def import_(
     file: Annotated[Path, typer.Argument(help="A file from `study export`.")],
     store: StoreOption = Path("tailbatch-store"),
 ) -> None:
-    """Put the records of an exported file into a store, so that a study goes on from them.
+    """Add the records of an exported file to a store, so that a study can resume from them.
 
     For example:
 
@@ -323,7 +323,7 @@ def import_(
     from tailbatch.results.archive import Archive, read_archive
 
     if not file.is_file():
-        raise ResultError(f"there is no file {file}: `tailbatch study export` makes one")
+        raise ResultError(f"there is no file {file}: make one with `tailbatch study export`")
     count = read_archive(Archive(file), ResultStore(store))
     typer.echo(f"{count:,} runs added to {printable(str(store))}")
 
@@ -331,13 +331,13 @@ def import_(
 def _run(
     study: "Study", folder: Path, workers: int | None, ray: str | None, *, own_name: bool = False
 ) -> None:
-    """Run a study with live progress, then report; failures end in exit code 1."""
+    """Run a study with live progress, then report; exit with code 1 if runs failed."""
     from tailbatch.cli import study_display as display
     from tailbatch.report.page import write_report
     from tailbatch.results import ResultStore
     from tailbatch.study import PlannedStore, run_study
 
-    # Failures are told in the end, and a warning would tear the progress bars apart.
+    # Failures are listed at the end; a warning would break the progress bars.
     logging.getLogger("tailbatch").setLevel(logging.ERROR)
     store = ResultStore(folder)
     with _engine(workers, ray) as (executor, count):
@@ -352,7 +352,7 @@ def _run(
             raise
     page = folder / f"{outcome.plan.name}.html"
     display.failures(outcome.failures)
-    # Another study may have taken the name meanwhile: what was run here is reported.
+    # Another study may have taken the name meanwhile, so the report is on the runs done here.
     records = PlannedStore(store, outcome.plan)
     with _writing(page):
         sections = write_report(records, page, study=outcome.plan.name)
@@ -364,7 +364,7 @@ def _run(
 
 @contextmanager
 def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[], Executor], int]]:
-    """Give what makes the workers, and how many runs to hand them at a time."""
+    """Yield the function that makes the workers, and the number of runs in progress at a time."""
     if ray is None:
         from tailbatch.study import WorkerPool
 
@@ -380,7 +380,7 @@ def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[],
 
 
 def _cores() -> int:
-    """Return the cores this process may use; not every system can tell them from all there are."""
+    """Return the number of cores this process may use; on some systems, the number of all cores."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -398,7 +398,7 @@ def _terminable() -> Iterator[None]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Say which file cannot be written; the system does not, where the disk is full."""
+    """Name the file that cannot be written, which the system does not when the disk is full."""
     try:
         yield
     except OSError as error:
@@ -406,7 +406,7 @@ def _writing(path: Path) -> Iterator[None]:
             raise
         raise ResultError(
             f"{path} cannot be written ({error.strerror or error}): "
-            "free some space, or choose another place"
+            "free some space, or choose another folder"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What the commands that compare strategies show on a terminal."""
+"""Terminal output of the commands that compare strategies."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from tailbatch.study import Study, StudyProgress
 if TYPE_CHECKING:
     from tailbatch.report.section import Section
 
-_EVERY = 10  # seconds between two lines where the output is not a terminal
+_EVERY = 10  # seconds between lines if the output is not a terminal
 
 
 def show_studies(studies: Iterable[Study]) -> None:
@@ -52,8 +52,8 @@ def show_study(study: Study) -> None:
 
 
 def show_status(studies: Mapping[str, StudyProgress]) -> None:
-    """Print how far studies are, and the runs under way."""
-    table = _table("study", ">runs done", ">under way", ">failed", "time left, one core")
+    """Print the progress of studies, and the runs in progress."""
+    table = _table("study", ">runs done", ">in progress", ">failed", "time left, one core")
     for name, progress in studies.items():
         table.add_row(
             printable(name),
@@ -73,7 +73,7 @@ def show_status(studies: Mapping[str, StudyProgress]) -> None:
 
 
 def announce(study: Study, folder: Path, workers: int) -> None:
-    """Say what is about to run."""
+    """Print what is about to run."""
     console = Console(highlight=False, stderr=True)
     console.print(Text(printable(study.title or study.name), style="bold"))
     console.print(
@@ -83,7 +83,7 @@ def announce(study: Study, folder: Path, workers: int) -> None:
 
 
 class Live:
-    """Progress of a study: bars on a terminal, a line now and then elsewhere."""
+    """Progress of a study: bars on a terminal, otherwise an occasional line."""
 
     def __init__(self) -> None:
         self.progress: StudyProgress | None = None
@@ -113,7 +113,7 @@ class Live:
         self._bars.stop()
 
     def update(self, progress: StudyProgress) -> None:
-        """Show where the study is."""
+        """Show the study's progress."""
         self.progress = progress
         left = time_text(progress.seconds_left)
         if not self._console.is_terminal:
@@ -135,22 +135,22 @@ class Live:
 
 
 def stopped(progress: StudyProgress | None, folder: Path) -> None:
-    """Say what Ctrl-C leaves."""
-    done = f"{progress.done} of {progress.total} runs are" if progress else "No run is"
+    """Print how much is finished after Ctrl-C."""
+    finished = f"{progress.done} of {progress.total} runs are" if progress else "No run is"
     Console(highlight=False, stderr=True).print(
-        f"Stopped. {done} finished; {printable(str(folder))} keeps them. "
+        f"Stopped. {finished} finished; {printable(str(folder))} keeps them. "
         "Run the same command again to resume."
     )
 
 
-def failures(found: Sequence[RunFailure]) -> None:
-    """List the runs that failed, those with the same message together."""
-    if not found:
+def failures(failed: Sequence[RunFailure]) -> None:
+    """List the runs that failed, grouped by message."""
+    if not failed:
         return
     console = Console(highlight=False, stderr=True)
-    console.print(Text(f"{len(found)} runs failed:", style="bold red"))
+    console.print(Text(f"{len(failed)} runs failed:", style="bold red"))
     by_message: dict[str, list[str]] = {}
-    for failure in found:
+    for failure in failed:
         by_message.setdefault(failure.message, []).append(name_of(failure.spec))
     for message, names in by_message.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -158,7 +158,7 @@ def failures(found: Sequence[RunFailure]) -> None:
 
 
 def summary(sections: "Iterable[Section]") -> None:
-    """Print what the sections of a report have for a terminal: tables, and sentences."""
+    """Print the terminal output of a report's sections: tables and sentences."""
     console = Console(highlight=False)
     for brief in (section.brief for section in sections if section.brief is not None):
         if brief.rows:
@@ -173,13 +173,13 @@ def summary(sections: "Iterable[Section]") -> None:
 
 
 def _cell(text: str, bold: bool) -> Text:
-    """Return a cell of one or two lines; what is in them cannot steer the terminal."""
+    """Return a cell of one or two lines; control characters in them have no effect."""
     lines = "\n".join(map(printable, text.split("\n")))
     return Text(lines, "bold" if bold else "")
 
 
 def name_of(spec: RunSpec) -> str:
-    """Return a run's name for a person: what it trains on what, and how.
+    """Return a readable name of a run: dataset, model, strategy, fold and seed.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def name_of(spec: RunSpec) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """Return a forecast in words, for the end of a sentence.
+    """Return a forecast as text, for the end of a sentence.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Text from and for terminals: typed values, safe names, bars, numbers a person can compare."""
+"""Text from and for terminals: typed values, safe names, bars, and readable numbers."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from tailbatch.errors import printable as printable
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-#: What Python's arguments are called on the command line.
+#: Command-line options of Python arguments.
 _OPTIONS = {
     "selection_pressure": "--pressure",
     "validation_fraction": "--validation",
@@ -28,7 +28,7 @@ _KNOWN_OPTION = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
 
 
 def in_the_commands_words(message: str) -> str:
-    """Return a message that names arguments of Python as one that names options of the command line.
+    """Return a message with command-line options in place of Python arguments.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def in_the_commands_words(message: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and its noun, in the plural where it is not one.
+    """Return a number and its noun, plural unless the number is one.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def count(number: int, noun: str) -> str:
 
 
 def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
-    """Return a bar of `width` characters for a share of 1; anything above zero is seen.
+    """Return a bar of `width` characters for a share of 1; any share above zero is visible.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """Return a number with thousands separated, or a dash where there is none.
+    """Return a number with thousands separators, or a dash if there is none.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def named_value(text: str) -> tuple[str, Any]:
-    """Return the name and the value of NAME=VALUE; a value that is no JSON is text.
+    """Return the name and value of NAME=VALUE; a value that is not JSON is text.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def named_value(text: str) -> tuple[str, Any]:
 
 
 def named_table(text: str) -> dict[str, Any]:
-    """Return what NAME:OPTION=VALUE:OPTION=VALUE means in a study.
+    """Return the study entry for NAME:OPTION=VALUE:OPTION=VALUE.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Room: pure functions of labels and scores, and the table `METRICS` with their facts."""
+"""Pure functions of labels and scores, and the table `METRICS` with their facts."""
 
 from tailbatch.metrics.by_label import by_label
 from tailbatch.metrics.calibration import (

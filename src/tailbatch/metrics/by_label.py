@@ -1,4 +1,4 @@
-"""How well each label is found: the measures of one label, side by side."""
+"""How well each label is predicted: the metrics of single labels, side by side."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,9 @@ from tailbatch.metrics.scored import FloatArray, Scored
 def by_label(
     Y: LabelMatrix, scores: FloatArray, thresholds: npt.ArrayLike = 0.5
 ) -> dict[str, npt.NDArray[np.float64]]:
-    r"""Return for each label its positives and how well they are found, (q,) each.
+    r"""Return each label's number of positives and how well it is predicted, (q,) each.
 
-    Precision is :math:`TP / (TP + FP)`, nan where a label is never predicted; recall
+    Precision is :math:`TP / (TP + FP)`, nan if a label is never predicted; recall is
     :math:`TP / (TP + FN)`, nan without positives, as are AP and AUC.
 
     Parameters
@@ -24,7 +24,7 @@ def by_label(
     scores
         (n, q) scores in [0, 1].
     thresholds
-        One for all labels, or one per label; a label is predicted when it scores above it.
+        One for all labels, or one per label; a label is predicted if its score is above it.
 
     Examples
     --------

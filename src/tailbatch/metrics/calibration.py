@@ -1,4 +1,4 @@
-"""Whether scores are probabilities: how far they are from how often labels are there."""
+"""Whether scores are probabilities: how far they are from the observed label frequencies."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ def expected_calibration_error(Y: LabelMatrix, scores: Scores, *, bins: int = 15
     """Return the mean gap between score and share of positives, over bins of all (row, label) cells.
 
     ECE = sum over bins of |sum of (score - label) in the bin| / number of cells. The bins hold about
-    equally many cells; equal scores share a bin.
+    the same number of cells; equal scores share a bin.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def calibration_error_by_label(
 def _gap(labels: npt.NDArray[np.bool_], values: npt.NDArray[np.floating], bins: int) -> float:
     if bins < 1:
         raise DataError(f"bins must be at least 1, got {bins}")
-    # The edges are scores, and a score belongs to the bin that ends with it: ties stay together.
+    # The edges are scores, and a score belongs to the bin that ends with it, so ties stay together.
     edges = np.quantile(values, np.arange(1, bins) / bins, method="lower")
     excess = np.bincount(np.searchsorted(edges, values), weights=values - labels)
     return float(np.abs(excess).sum() / len(values))

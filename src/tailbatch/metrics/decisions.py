@@ -1,4 +1,4 @@
-"""Metrics of yes-or-no predictions, and the thresholds that make them."""
+"""Metrics of yes-or-no predictions, and the thresholds behind them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,11 @@ from tailbatch.metrics.scored import (
 )
 
 SHRINKAGE = 20.0
-"""Positives for which a label's own threshold counts half (see `tune_thresholds`), chosen on validation
-rows with ``benchmarks/bench_thresholds.py``."""
+"""Number of positives at which a label's own threshold has weight one half (see `tune_thresholds`),
+chosen on validation rows with ``benchmarks/bench_thresholds.py``."""
 
-_GRID = np.linspace(-6, 3, 37)  # logits of the common thresholds that are tried
-_WINDOW = np.full(5, 1 / 5)  # of neighbors on the grid that are averaged
+_GRID = np.linspace(-6, 3, 37)  # logits of the candidates for the common threshold
+_WINDOW = np.full(5, 1 / 5)  # averages neighbors on the grid
 _TINY = 1e-6  # a threshold of 0 or 1 has no logit
 
 
@@ -55,13 +55,14 @@ def tune_thresholds(
 ) -> npt.NDArray[np.float64]:
     """Return a threshold for each label, tuned for F on these (validation) rows.
 
-    The threshold with the best F of a few positives is mostly chance. So in logits, each label's own
-    best one, b, and the best common one, c (`common_threshold`), are averaged by its positives p:
+    With few positives, the threshold with the best F is mostly chance. So each label's own best
+    threshold b and the best common one c (`common_threshold`) are averaged in logits, weighted by its
+    number of positives p:
 
         logit t = (p logit b + shrinkage logit c) / (p + shrinkage)
 
-    A label's own best lies midway between two neighboring scores; of equally good ones the highest
-    is taken.
+    A label's own best threshold is midway between two neighboring scores; the highest of equally good
+    ones is used.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def tune_thresholds(
     scores
         (n, q) scores in [0, 1].
     shrinkage
-        From 0, which takes each label's own best, and 0.5 where a label has no positive.
+        At least 0. With 0, each label gets its own best threshold, or 0.5 if it has no positives.
 
     Examples
     --------
@@ -97,9 +98,9 @@ def tune_thresholds(
 def common_threshold(Y: LabelMatrix, scores: FloatArray) -> float:
     """Return the one threshold for all labels with the best Macro-F on these rows.
 
-    Thresholds from 0.002 to 0.95 are tried, evenly spaced in logits; each counts with the two
-    neighbors on either side, so that chance moves it less. Of equally good ones the one nearest to
-    0.5 is taken; labels without positives say nothing.
+    Thresholds from 0.002 to 0.95 are tried, evenly spaced in logits; each is averaged with its two
+    neighbors on either side to reduce noise. Of equally good ones, the nearest to 0.5 is used; labels
+    without positives are ignored.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def common_threshold(Y: LabelMatrix, scores: FloatArray) -> float:
     curve = _macro_f_curve(labels, values, expit(_GRID))
     smooth = np.convolve(np.pad(curve, len(_WINDOW) // 2, mode="edge"), _WINDOW, mode="valid")
     by_distance = np.argsort(np.abs(_GRID), kind="stable")
-    # Rounded, because sums of equal numbers in another order may differ in the last digit.
+    # Rounded, because sums of the same numbers in a different order may differ in the last digit.
     return float(expit(_GRID[by_distance[smooth[by_distance].round(12).argmax()]]))
 
 
@@ -122,7 +123,7 @@ def _macro_f_curve(
     """Return the mean F at each common threshold over the labels that have a positive."""
     some = labels.any(axis=0)
     q, steps = np.count_nonzero(some), len(limits) + 1
-    # A score above k of the ascending limits is predicted by the first k of them.
+    # A score above k of the ascending thresholds is a positive at the first k of them.
     above = np.searchsorted(limits, scores[:, some]) + steps * np.arange(q)
 
     def predicted(cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -154,7 +155,7 @@ def _best_thresholds(labels: BoolArray, scores: FloatArray) -> npt.NDArray[np.fl
     hits = np.cumsum((keys & 1)[:, ::-1], axis=1)[:, ::-1]
     positives = hits[:, :1]
     f = 2 * hits / (positives + np.arange(n, 0, -1))
-    f[ordered == below] = -1  # equal scores cannot be told apart
+    f[ordered == below] = -1  # no threshold separates equal scores
     best = n - 1 - f[:, ::-1].argmax(axis=1)
     rows = np.arange(n_labels)
     low, high = below[rows, best], ordered[rows, best]
@@ -164,7 +165,7 @@ def _best_thresholds(labels: BoolArray, scores: FloatArray) -> npt.NDArray[np.fl
 
 
 def f_by_label(Y: LabelMatrix, predictions: BoolArray) -> npt.NDArray[np.float64]:
-    """Return each label's F = 2 TP / (2 TP + FP + FN), 0 where nothing is there or predicted.
+    """Return each label's F = 2 TP / (2 TP + FP + FN), 0 without positives and predictions.
 
     Examples
     --------
@@ -237,7 +238,7 @@ def hamming_loss(Y: LabelMatrix, predictions: BoolArray) -> float:
 
 
 def subset_accuracy(Y: LabelMatrix, predictions: BoolArray) -> float:
-    """Return the share of rows with every label right.
+    """Return the share of rows with every label correct.
 
     Examples
     --------

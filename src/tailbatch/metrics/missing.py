@@ -1,4 +1,4 @@
-"""Metrics where some labels are missing: each looks only at what is known."""
+"""Metrics with missing labels: each uses only the known ones."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -8,14 +8,14 @@ import numpy as np
 from tailbatch.metrics.scored import BoolArray, FloatArray
 
 Averages: TypeAlias = Literal["labels", "rows", "cells"]
-"""What a metric is a mean over."""
+"""The units that a metric averages over."""
 
 
 class Known:
     """Labels, scores and predictions (n, q), and which labels are known.
 
     A metric is applied to parts in which every label is known, and averaged over them: to the known
-    rows of each label, to rows that know the same labels, or to all known cells as one label.
+    rows of each label, to groups of rows with the same known labels, or to all known cells as one label.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Known:
         averages: Averages,
         minority: BoolArray | None = None,
     ) -> float:
-        """Return a metric over what is known; ``nan`` where that leaves nothing to look at.
+        """Return a metric over the known labels; ``nan`` if none are left.
 
         Parameters
         ----------
@@ -49,9 +49,9 @@ class Known:
         needs
             ``"scores"`` or ``"predictions"``.
         averages
-            What the metric is a mean over.
+            The units that the metric averages over.
         minority
-            (q,) the labels to average over; None: all.
+            (q,) the labels to average over; None means all.
         """
         values = self._values[needs]
         if averages == "cells":
@@ -86,7 +86,7 @@ class Known:
 
 
 def _mean(results: list[tuple[float, int]]) -> float:
-    """Return the mean of values by how often each counts, leaving out what could not be measured."""
+    """Return the weighted mean of values, leaving out undefined ones."""
     known = [(value, count) for value, count in results if not np.isnan(value)]
     total = sum(count for _, count in known)
     return sum(value * count for value, count in known) / total if total else float("nan")

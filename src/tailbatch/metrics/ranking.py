@@ -1,6 +1,6 @@
-"""Metrics of the order that scores put labels or rows in.
+"""Metrics of the order in which scores put labels or rows.
 
-They all follow from where the relevant entries stand (`Ranking`), so one sort serves them all,
+They all follow from the positions of the relevant entries (`Ranking`), so one sort serves them all,
 and equal scores count the same whatever the order of the labels.
 """
 
@@ -13,7 +13,7 @@ from tailbatch.metrics.scored import BoolArray, Ranking, Scores, dense_labels, s
 
 
 def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:
-    """Return the share of (relevant, irrelevant) label pairs of a row in wrong order, on average.
+    """Return the mean share of (relevant, irrelevant) label pairs of a row in the wrong order.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def one_error(Y: LabelMatrix, scores: Scores) -> float:
 
 
 def one_error_legacy(Y: LabelMatrix, scores: Scores) -> float:
-    """Return the one error as the paper's code counts it: the first of equal labels is on top.
+    """Return the one error as the paper's code computes it: the first of equal labels is on top.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def one_error_legacy(Y: LabelMatrix, scores: Scores) -> float:
 
 
 def coverage(Y: LabelMatrix, scores: Scores) -> float:
-    """Return how many top labels one must read to see all relevant ones, on average.
+    """Return the mean number of top labels needed to cover all relevant ones.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def precision_at_k(Y: LabelMatrix, scores: Scores, k: int) -> float:
     ranks = scored(Y, scores).by_row
     k = _places(k, ranks)
     # k - above of the top k places are left for `tied` equal labels, filled at random: each label's
-    # chance to get one is the expected number of hits it adds.
+    # chance of getting one is the expected number of hits it adds.
     chance = np.clip((k - ranks.above) / ranks.tied, 0, 1)
     return min(
         float(chance.sum()) / (k * ranks.shape[0]), 1.0
@@ -148,7 +148,7 @@ def macro_auc(Y: LabelMatrix, scores: Scores) -> float:
 
 
 def macro_auc_legacy(Y: LabelMatrix, scores: Scores) -> float:
-    """Return Macro-AUC as the paper's code counts it: a tie is a success, a missing class is 0.
+    """Return Macro-AUC as the paper's code computes it: a tie is a success, a missing class is 0.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Checked labels and scores, and where the relevant entries stand among the others."""
+"""Checked labels and scores, and the positions of the relevant entries among the others."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +15,12 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 Keys: TypeAlias = npt.NDArray[Any]  # int32 for float32 scores, int64 for float64
 
-BLOCK_ENTRIES = 2**17  # sorted at a time, so that they stay in the processor's cache
+BLOCK_ENTRIES = 2**17  # sorted at a time, so that they fit in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Where the relevant entries of each group of scores stand, one value per relevant entry.
+    """The positions of the relevant entries in each group of scores, one value per relevant entry.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class Ranking:
     group
         The entry's group, ascending.
     above, tied
-        Number of entries of the group that score higher, and the same (itself included).
+        Number of entries of the group that score higher, and that score the same (including itself).
     relevant_above, relevant_tied
-        The same, counting relevant entries only.
+        The same, counting only relevant entries.
     """
 
     shape: tuple[int, int]
@@ -58,9 +58,9 @@ class Ranking:
 
 
 class Scored:
-    """Checked labels and scores with their sorts, for several metrics at the cost of one.
+    """Checked labels and scores, sorted once for several metrics.
 
-    Every metric of scores takes it in place of the scores.
+    Every metric of scores accepts it in place of the scores.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def checked_scores(scores: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 
 def scored(Y: LabelMatrix, scores: Scores) -> Scored:
-    """Return scores with their sorts, made now unless they are there already."""
+    """Return scores with their sorts, computed now unless they already exist."""
     return scores if isinstance(scores, Scored) else Scored(Y, scores)
 
 
@@ -142,7 +142,7 @@ def _rank(labels: BoolArray, scores: FloatArray) -> Ranking:
 def _rank_block(labels: BoolArray, scores: FloatArray, start: int) -> tuple[IntArray, ...]:
     """Return the columns of a `Ranking` whose first group has number `start`.
 
-    Most entries are irrelevant, so everything after the sort works on the relevant ones only.
+    Most entries are irrelevant, so everything after the sort works only on the relevant ones.
     """
     size = labels.shape[1]
     # Keys ascend within each group, and their lowest bit says whether the entry is relevant.
@@ -184,7 +184,7 @@ def sorted_keys(labels: BoolArray, scores: FloatArray) -> Keys:
 
 
 def _irrelevant_ties(keys: Keys, size: int, first: IntArray) -> IntArray:
-    """Return how many irrelevant entries stand right before each run with the same score."""
+    """Return how many irrelevant entries directly before each run have the same score."""
     # Relevance is the lowest bit: an irrelevant entry with the same score has the next lower key.
     same = (first % size > 0) & (keys[first - 1] == keys[first] - 1)
     ties = np.zeros(len(first), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The table of metrics and their facts, and all of them at once."""
+"""The table of metrics and their facts, and a function that computes them all."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from tailbatch.metrics.scored import BoolArray, FloatArray, Scored, dense_labels
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and what one has to know about it.
+    """A metric and its facts.
 
     Parameters
     ----------
     title
-        How tables call it.
+        Its name in tables.
     function
-        Called with (Y, scores) or (Y, predictions), as `needs` says, and with the mask of
-        minority labels where `minority` is true.
+        Called with (Y, scores) or (Y, predictions), depending on `needs`, and with the mask of
+        minority labels if `minority` is true.
     needs
-        Whether it looks at scores or at predicted labels.
+        Whether it uses scores or predicted labels.
     higher_is_better
-        Which direction is good.
+        Whether higher values are better.
     range
-        Lowest and highest value; None: the number of labels.
+        Lowest and highest value; None stands for the number of labels.
     empty_labels, empty_rows, ties
-        What happens with labels without positives, rows without labels, and equal scores.
+        How labels without positives, rows without labels, and equal scores are treated.
     minority
-        Whether it is about the minority labels only.
+        Whether it covers only the minority labels.
     averages
-        What it is a mean over: ``"labels"``, ``"rows"``, or all (row, label) ``"cells"`` together.
+        The units it averages over: ``"labels"``, ``"rows"``, or all (row, label) ``"cells"`` together.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def evaluate(
     only: Collection[str] | None = None,
     missing: LabelMatrix | None = None,
 ) -> dict[str, float]:
-    """Return every metric by name, in the order of `METRICS`, sorting each way only once.
+    """Return every metric by name, in the order of `METRICS`, sorting only once in each direction.
 
     Parameters
     ----------
@@ -203,15 +203,15 @@ def evaluate(
     scores
         (n, q) scores in [0, 1]; anything else is an error that names row and label.
     minority
-        (q,) which labels were minority labels in training. Without it the minority metrics are
+        (q,) which labels were minority labels in training. Without it, the minority metrics are
         left out.
     thresholds
-        One for all labels, or one per label; a label is predicted when it scores above it.
+        One for all labels, or one per label; a label is predicted if its score is above it.
     only
-        Names of the metrics that are wanted; None: all of them.
+        Names of the metrics to compute; None means all.
     missing
-        (n, q) labels that nobody knows: no metric counts them. A metric over labels looks at the rows
-        that know the label, one over rows at the labels that the row knows.
+        (n, q) labels that are unknown: no metric counts them. A metric over labels uses the rows where
+        the label is known, one over rows uses the known labels of the row.
 
     Examples
     --------

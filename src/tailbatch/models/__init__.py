@@ -1,6 +1,6 @@
-"""The five networks of the paper and a plain baseline: an objective and label scores each.
+"""The models: the paper's five networks, a plain MLP and the default ensemble.
 
-`make_model` is the front door; `README.md` in this folder says when to use which.
+`make_model` is the main entry point; `README.md` in this folder says when to use which.
 """
 
 import inspect
@@ -54,15 +54,15 @@ __all__ = [
 MODELS: Registry[type[MultiLabelModel] | ModuleFactory] = Registry(
     "model", "tailbatch.models", ModelError
 )
-"""Every model by name; those of other packages come from entry points."""
+"""Every model by name; models of other packages come from entry points."""
 
 _Kind = TypeVar("_Kind", bound=type[MultiLabelModel])
 
 
 def register_model(kind: _Kind) -> _Kind:
-    """Make a model class of your own known by its ``name``, wherever a model is named.
+    """Register a custom model class under its ``name``, to use wherever a model is named.
 
-    A package does the same for all its users with an entry point of the group ``tailbatch.models``.
+    A package does the same for all its users with an entry point in the group ``tailbatch.models``.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def register_model(kind: _Kind) -> _Kind:
     if not _is_model_class(kind):
         raise ModelError(
             f"a model is a subclass of tailbatch.models.MultiLabelModel, got {kind!r:.80}; a function "
-            "that builds a module needs no registration, pass it as it is"
+            "that builds a module needs no registration: pass it directly"
         )
     if kind.name == MultiLabelModel.name:
         raise ModelError(f"{kind.__name__} has no name of its own: set its class attribute name")
@@ -103,16 +103,16 @@ def make_model(
         A name in `MODELS`, a `MultiLabelModel` class, or a function of (n_features, n_labels,
         **hyperparameters) that returns a module from features to logits (see `wrap`).
     train
-        The training rows; no other row is ever looked at.
+        The training rows; no other rows are ever used.
     seed
-        Of the initial weights; torch's own random state is left as it was.
+        Seed of the initial weights; torch's random state is not changed.
     preset
         A name in the model's ``presets``, such as ``"reference"``.
     loss
-        What is trained on: a name such as ``"weighted_bce"``, a table, or a loss of your own, see
-        `tailbatch.losses.make_loss`; None is the model's own, for most binary cross-entropy.
+        The training loss: a name such as ``"weighted_bce"``, a table, or a custom loss, see
+        `tailbatch.losses.make_loss`; None is the model's own, usually binary cross-entropy.
     **hyperparameters
-        See the model's class; they win over the preset.
+        See the model's class; they override the preset.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def check_hyperparameters(
     hyperparameters: Mapping[str, Any],
     loss: str | Mapping[str, Any] | None = None,
 ) -> None:
-    """Raise unless a named model can be built with these, a preset among them, and takes the loss.
+    """Raise unless a named model can be built with these settings or preset, and takes the loss.
 
     Nothing is allocated.
 
@@ -196,9 +196,9 @@ def restore_model(
 ) -> MultiLabelModel:
     """Rebuild a trained model from its shape, hyperparameters and state, without the data.
 
-    A named model takes the tensors of `state` as they are and allocates none of its own, so
-    hyperparameters that claim a giant model cost nothing and fail on the first shape. `loss` is the table
-    of the loss it was trained with, where that was not its own.
+    A named model uses the tensors of `state` directly and allocates none of its own, so hyperparameters
+    of a giant model cost nothing and fail on the first shape. `loss` is the table of the loss it was
+    trained with, if that was not its own.
 
     Examples
     --------
@@ -250,8 +250,8 @@ def _check_names(kind: type[MultiLabelModel], hyperparameters: Mapping[str, obje
     for name in hyperparameters:
         if name == "objective" and name not in known:
             raise ModelError(
-                f"{kind.name} has no hyperparameter 'objective': what it is trained on is a setting "
-                "of its own, loss='weighted_bce'"
+                f"{kind.name} has no hyperparameter 'objective': the training loss is a separate "
+                "setting, loss='weighted_bce'"
             )
         if name not in known:
             raise ModelError(

@@ -1,4 +1,4 @@
-"""What every model promises: an objective to train on, logits to select by, scores to serve.
+"""The interface of every model: an objective to train on, logits to select by, scores to serve.
 
 A model is an ``nn.Module`` whose ``forward`` maps features to logits without looking at labels and
 whose ``step`` gives the objective of one batch. It never chooses batches and never optimizes.
@@ -25,7 +25,7 @@ ModuleFactory = Callable[..., nn.Module]
 Presets = Mapping[str, Mapping[str, object]]
 """Named hyperparameters of a model."""
 
-# Rows that prediction takes at a time.
+# Rows predicted at a time.
 _PREDICT_ROWS = 1024
 
 
@@ -41,9 +41,9 @@ def seeded(
     Parameters
     ----------
     seed, purpose, *counters
-        The stream's name, as in `tailbatch.seeds.stream`.
+        The name of the stream, as in `tailbatch.seeds.stream`.
     device
-        Where the model lives.
+        The model's device.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def seeded(
     """
     device = torch.device(device)
     value = integer_seed(seed, purpose, *counters)
-    # fork_rng also looks after the CPU, but takes ten times as long about it.
+    # fork_rng also handles the CPU, but takes ten times as long.
     accelerator = nullcontext() if device.type == "cpu" else _seeded_accelerator(device, value)
     host = torch.default_generator.get_state()
     try:
@@ -78,7 +78,7 @@ def _seeded_accelerator(device: torch.device, value: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch gives: the objective to minimize and what selection and logs need.
+    """The result of one batch: the objective to minimize, and values for selection and logs.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ def over_samples(samples: Tensor, weights: Tensor | None) -> Tensor:
 class MultiLabelModel(nn.Module, ABC):
     """A network with an objective and label scores.
 
-    A subclass takes ``(n_features, n_labels, *, ...)``, hands its hyperparameters to this
-    constructor with every default resolved, and defines `forward` and `step`. Whatever is not
+    A subclass takes ``(n_features, n_labels, *, ...)``, passes its hyperparameters to this
+    constructor with every default resolved, and defines `forward` and `step`. Anything that is not
     learned but belongs to the model (a label graph, class weights) is a buffer, so
     ``cls(n_features, n_labels, **model.hyperparameters)`` and ``load_state_dict`` rebuild it
     without the training data.
@@ -130,7 +130,7 @@ class MultiLabelModel(nn.Module, ABC):
     Parameters
     ----------
     n_features, n_labels
-        Width of x and y; None where a wrapped module knows better.
+        Width of x and y; None if only the wrapped module knows.
     **hyperparameters
         Plain values: numbers, strings, None, or sequences of them.
 
@@ -148,11 +148,11 @@ class MultiLabelModel(nn.Module, ABC):
     without_loss: ClassVar[str] = "its objective is its own"
     """Why a model without a `loss` takes none."""
     loss: Loss | None
-    """The loss over logits and labels in the objective; None where the model has no such term."""
+    """The loss over logits and labels in the objective; None if the model has no such term."""
     takes_sparse: bool = False
-    """Whether x may also be a sparse CSR tensor, as sparse data then gives it in training."""
+    """Whether x may also be a sparse CSR tensor; sparse data is then passed that way in training."""
     takes_missing_labels: ClassVar[bool] = False
-    """Whether y may hold NaN in `step`: true where nothing but the loss reads y."""
+    """Whether y may hold NaN in `step`: true if only the loss reads y."""
 
     def __init__(
         self, n_features: int | None, n_labels: int | None, **hyperparameters: object
@@ -167,14 +167,14 @@ class MultiLabelModel(nn.Module, ABC):
     def for_dataset(
         cls, train: MultiLabelDataset, *, loss: LossLike | None = None, **hyperparameters: Any
     ) -> Self:
-        """Build a model for training rows; only these rows are ever looked at."""
+        """Build a model for training rows; only these rows are ever used."""
         model = cls(train.n_features, train.n_labels, **hyperparameters)
         if loss is not None:
             model.use_loss(make_loss(loss, train.Y, missing=train.missing))
         return model
 
     def use_loss(self, loss: Loss) -> None:
-        """Train with another loss in place of the binary cross-entropy, where the model has one."""
+        """Train with another loss in place of binary cross-entropy, if the model has that term."""
         if self.loss is None:
             raise ModelError(
                 f"{self.name} takes no loss, {loss.name!r} or other: {self.without_loss}"
@@ -182,18 +182,18 @@ class MultiLabelModel(nn.Module, ABC):
         self.loss = loss
 
     def mask_missing_labels(self) -> None:
-        """Give labels that are NaN no loss, or say why this model cannot."""
+        """Give missing (NaN) labels no loss, or raise an error that says why this model cannot."""
         if self.loss is None or not self.takes_missing_labels:
             raise ModelError(
                 f"{self.name} cannot be trained with missing labels: its objective reads all labels of a "
-                "row, not one at a time. Choose mlp, clif, dela or a module of your own, or leave out "
-                "rows with missing labels"
+                "row, not one at a time. Choose mlp, clif, dela or a custom module, or leave out rows "
+                "with missing labels"
             )
         self.loss.masks_missing = True
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (b, q) for features (b, d); free of noise in eval mode."""
+        """Return logits (b, q) for features (b, d); deterministic in eval mode."""
 
     @abstractmethod
     def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
@@ -202,8 +202,8 @@ class MultiLabelModel(nn.Module, ABC):
         Parameters
         ----------
         x, y
-            (b, d) floats; (b, q) zeros and ones as floats, and NaN for labels that are missing where the
-            model `takes_missing_labels` and its loss masks them.
+            (b, d) floats; (b, q) zeros and ones as floats, and NaN for missing labels if the model
+            `takes_missing_labels` and its loss masks them.
         weights
             (b,) importance weights of corrected selection, which sum to about 1: the samples' shares
             of the objective are summed with them instead of averaged (`over_samples`). None averages.
@@ -212,7 +212,7 @@ class MultiLabelModel(nn.Module, ABC):
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the logits (b, q) of the labels' probabilities, without the loss's weights.
 
-        A loss that weights positives by w moves logits up by log w; this moves them back. The order of
+        A loss that weights positives by w shifts logits up by log w; this shifts them back. The order of
         the rows within a label stays the same.
         """
         return logits if self.loss is None else self.loss.calibrated(logits)
@@ -252,7 +252,7 @@ def _row_chunks(x: Tensor) -> Sequence[Tensor]:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model in eval mode and give every submodule its own mode back."""
+    """Put a model in eval mode inside the block, then restore the mode of every submodule."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tailbatch.errors import ModelError
 from tailbatch.models.sparse_linear import SparseLinear
 
-# Tensors of at most this many values stay in the allocator's pool; larger ones are fetched from the
+# Tensors of at most this many values stay in the allocator's pool; larger ones are requested from the
 # system page by page each time, which costs as much as the arithmetic on them.
 _CHUNK_VALUES = 2**19
 # Beyond this the variance over- or underflows single precision once it is exponentiated twice.
@@ -59,8 +59,8 @@ def mlp_block(
             break
         if norm:
             layers.append(nn.BatchNorm1d(width_out))
-        # ReLU keeps its result only, so in place would save nothing, and cost four copies in the
-        # backward pass where the linear layer's result is a view (that of an input of three axes).
+        # ReLU keeps only its result, so in-place would save nothing, and would cost four copies in the
+        # backward pass if the linear layer's result is a view (for an input with three axes).
         layers.append(nn.LeakyReLU(slope, inplace=True) if slope else nn.ReLU())
         if dropout:
             layers.append(nn.Dropout(dropout))
@@ -134,7 +134,7 @@ def by_rows(function: Callable[..., Tensor], *tensors: Tensor, values_per_row: i
     Parameters
     ----------
     function
-        Takes as many rows of each tensor, returns as many rows.
+        Takes the same number of rows of each tensor, and returns as many.
     *tensors
         All of the same length.
     values_per_row
@@ -153,7 +153,7 @@ def by_rows(function: Callable[..., Tensor], *tensors: Tensor, values_per_row: i
 def label_bce(logits: Tensor, y: Tensor, positive_weights: Tensor | None = None) -> Tensor:
     """Return binary cross-entropy per sample and label, softplus(l) - y l.
 
-    Positives may weigh more than negatives, (q,) by how much.
+    `positive_weights` (q,) weight each label's positives relative to its negatives.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def gaussian_kl(
     mean, logvar, prior_mean, prior_logvar
         (b, D).
     floor
-        Added to the prior's variance where it divides, as the authors' codes do.
+        Added to the prior's variance where it divides, as in the authors' code.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def reparameterized(mean: Tensor, logvar: Tensor, noise: Tensor) -> Tensor:
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise unless a hyperparameter is one of the known words.
+    """Raise unless a hyperparameter is one of the known choices.
 
     Examples
     --------

@@ -45,9 +45,7 @@ class C2AE(MultiLabelModel):
     """
 
     name = "c2ae"
-    without_loss = (
-        "it ranks pairs of labels by their codes, and there is no loss of single labels to replace"
-    )
+    without_loss = "it ranks pairs of labels by their codes, so it has no per-label loss to replace"
 
     def __init__(
         self,
@@ -96,8 +94,8 @@ class C2AE(MultiLabelModel):
         if weights is not None:
             raise ModelError(
                 "c2ae cannot be trained with corrected selection: the orthogonality of its codes is a "
-                "term of the batch as a whole, and no sample's weight corrects it; select without "
-                "correction, or take another model"
+                "term of the whole batch, which no sample weight can correct; select without correction, "
+                "or choose another model"
             )
         code_x = self._code(self.feature_encoder, x)
         code_y = self._code(self.label_encoder, y)

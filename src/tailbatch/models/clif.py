@@ -27,7 +27,7 @@ from tailbatch.models.blocks import (
 )
 
 _LEAK = 0.1
-# So that a forged model folder cannot ask for layers without end.
+# So that a forged model folder cannot request an unlimited number of layers.
 _MOST_LAYERS = 64
 
 
@@ -45,10 +45,10 @@ class CLIF(MultiLabelModel):
     dropout
         In the feature and label networks; the authors use none.
     graph
-        ``"cooccurrence"`` of the training rows, read by `for_dataset`, or ``"identity"`` (the
-        reference code's, where labels do not see each other).
+        ``"cooccurrence"`` of the training rows, computed by `for_dataset`, or ``"identity"`` (as in the
+        reference code, where labels do not see each other).
     gate
-        ``"sigmoid"``, or ``"linear"`` (the reference code's).
+        ``"sigmoid"``, or ``"linear"`` (as in the reference code).
     graph_weight
         Weight of the term that fits embeddings to the graph.
 
@@ -109,7 +109,7 @@ class CLIF(MultiLabelModel):
         self.graph_weight, self.sigmoid_gate = graph_weight, gate == "sigmoid"
         self.register_buffer("graph", torch.eye(n_labels))
         self.register_buffer("nodes", torch.randn(n_labels, n_labels))
-        # One node has no statistics to normalize by.
+        # A single node has no statistics for normalization.
         norm = n_labels > 1
         self.label_layers = nn.ModuleList(
             IsomorphismLayer(width, embedding, dropout=dropout, norm=norm)
@@ -137,7 +137,7 @@ class CLIF(MultiLabelModel):
         return model
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (b, q); in eval mode without gradient the label gate is kept."""
+        """Return logits (b, q); in eval mode without gradients the label gate is cached."""
         if self.training or torch.is_grad_enabled():
             self.drop_cache()
             return self._classify(x, self.label_gate(self.embed_labels()))
@@ -165,16 +165,16 @@ class CLIF(MultiLabelModel):
         return embedding
 
     def label_gate(self, embedding: Tensor) -> Tensor:
-        """Return what each label takes from each feature, (q, hidden)."""
+        """Return the weight of each feature for each label, (q, hidden)."""
         gate: Tensor = self.gate(embedding)
         return gate.sigmoid() if self.sigmoid_gate else gate
 
     def drop_cache(self) -> None:
-        """Forget the label gate kept for prediction."""
+        """Drop the cached label gate."""
         self._cached_gate = None
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; training forgets the label gate kept for prediction."""
+        """Set the mode; training drops the cached label gate."""
         if mode:
             self.drop_cache()
         return super().train(mode)
@@ -190,7 +190,7 @@ class CLIF(MultiLabelModel):
 
 
 def _drop_cache(model: nn.Module, _: object) -> None:
-    # A function of the module, because a model with a lambda among its hooks cannot be pickled.
+    # A module-level function, because a model with a lambda among its hooks cannot be pickled.
     if isinstance(model, CLIF):
         model.drop_cache()
 

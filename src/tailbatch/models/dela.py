@@ -1,4 +1,4 @@
-"""DELA: learned gates find each label's non-informative features and drown them in noise.
+"""DELA: learned gates find each label's non-informative features and mask them with noise.
 
 Hang, Zhang, *Dual Perspective of Label-Specific Feature Learning for Multi-Label Classification*,
 ICML 2022.
@@ -41,8 +41,8 @@ class DELA(MultiLabelModel):
     kl_weight
         Weight of the latent code's divergence from a standard normal.
     off_noise
-        Noise that a closed gate lets through. None lets nothing through (the reference code), and
-        then the divergence pushes every gate open.
+        Noise that a closed gate lets through. None lets nothing through, as in the reference code; then
+        the divergence pushes every gate open.
     lr_ratio
         Learning rate of the gates relative to the rest.
     decay_gates
@@ -135,7 +135,7 @@ class DELA(MultiLabelModel):
     def gates(self) -> Tensor:
         """Return the gates (q, D): 1 or `off_noise` in value, relaxed in gradient.
 
-        In training they are drawn once for the whole batch; in eval mode each takes its likelier
+        In training they are drawn once for the whole batch; in eval mode each takes its more likely
         value.
         """
         logits = self.gate_layer(self.gate_table)
@@ -156,8 +156,8 @@ class DELA(MultiLabelModel):
     def noisy_logits(self, x: Tensor, mean: Tensor, noise: Tensor, gates: Tensor) -> Tensor:
         """Return logits (b, q) where label k sees the code mean + gates_k * noise.
 
-        The decoder's first layer is linear in [x, code], so what labels share is computed once a
-        sample, and only gates * noise goes through it label by label.
+        The decoder's first layer is linear in [x, code], so the part that labels share is computed once
+        per sample, and only gates * noise goes through it label by label.
         """
         weight_x, weight_z = torch.split(self.decoder_input.weight, [x.shape[1], mean.shape[1]], 1)
         shared = F.linear(x, weight_x, self.decoder_input.bias) + F.linear(mean, weight_z)
@@ -171,7 +171,7 @@ class DELA(MultiLabelModel):
         return by_rows(decode, shared, noise, values_per_row=widest)
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
-        """Give the gates their own rate and, unless asked, no decay."""
+        """Give the gates their own rate and, by default, no decay."""
         gates = [self.gate_table, *self.gate_layer.parameters()]
         decay = weight_decay if self.decay_gates else 0.0
         return [
@@ -183,7 +183,7 @@ class DELA(MultiLabelModel):
 def gated_kl(mean: Tensor, logvar: Tensor, gates: Tensor) -> Tensor:
     """Return KL(N(mean, gates^2 e^logvar) || N(0, I)) per sample, averaged over labels.
 
-    The sum separates into parts of samples, of labels, and one matrix product: O((b + q) D).
+    The sum separates into a part per sample, a part per label, and one matrix product: O((b + q) D).
 
     Parameters
     ----------

@@ -19,11 +19,11 @@ from tailbatch.models.blocks import by_rows
 
 _HIDDEN = 256
 _UNITS = 16
-# Keeps the mixture of sigmoids off 0 and 1 before the logit.
+# Keeps the mixture of sigmoids away from 0 and 1 before the logit.
 _EPS = 1e-6
-# Values (sample, label, dimension) worked on at a time: 48 numbers each, so a chunk fits the cache.
+# Values (sample, label, dimension) processed at a time: 48 numbers each, so a chunk fits in the cache.
 _CHUNK_VALUES = 16384
-# Dimensions are cut into this many blocks to skip hidden units that a block never sees.
+# Dimensions are split into this many blocks to skip hidden units that a block never sees.
 _BLOCKS = 4
 # The slope's floor before its logarithm; far above the smallest float, as gradients divide by it.
 _SLOPE_FLOOR = 1e-30
@@ -39,9 +39,9 @@ class LabelFlow(nn.Module):
     latent
         Dimensions D of z.
     legacy_ratio
-        Give each dimension 256 // D parameter rows as the reference code does, which is none for
-        D > 256: the sigmoidal flow then is one curve for all labels and dimensions. Otherwise at
-        least one.
+        Give each dimension 256 // D parameter rows, as in the reference code. For D > 256 that is
+        none: the sigmoidal flow is then one curve for all labels and dimensions. If False, each
+        dimension has at least one.
 
     Examples
     --------
@@ -206,8 +206,8 @@ def sigmoidal_units(
 
     The value z[i, r] has ``weight @ settings[i, :, r] + bias`` = (alpha, beta, omega), m each.
     With slopes a = softplus(alpha), weights w = softmax(omega) and s = sigmoid(a z + beta), the
-    mixture is sum w s, squeezed by 1e-6 to stay inside (0, 1). Values go through in chunks and are
-    computed again for the gradient, so memory holds the arguments and not 3 m numbers a value.
+    mixture is sum w s, squeezed by 1e-6 to stay inside (0, 1). Values are processed in chunks and
+    recomputed for the gradient, so memory holds the arguments and not 3 m numbers per value.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def _units_backward(
     grad_slope = grad_log / slope.clamp(min=_SLOPE_FLOOR)
     center = (grad_mean * mean + grad_slope * slope)[:, None]
     grad_mean, grad_slope = grad_mean[:, None], grad_slope[:, None]
-    # In place from here on: the (D, m, n) arrays are what this function spends its time on.
+    # In place from here on: this function spends its time on the (D, m, n) arrays.
     grad = alpha.new_empty(len(alpha), len(bias), alpha.shape[2])
     grad_alpha, grad_t, grad_omega = grad.chunk(3, 1)
     torch.sub(off, s, out=grad_t).mul_(steep).mul_(grad_slope).addcmul_(kernel, grad_mean)

@@ -1,4 +1,4 @@
-"""The baseline everybody expects: a multi-layer perceptron with one output per label."""
+"""The standard baseline: a multi-layer perceptron with one output per label."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -27,7 +27,7 @@ class MLP(MultiLabelModel):
         After each hidden layer.
     reduction
         ``"sum"`` of the loss over the labels; or their ``"mean"``, which makes L2 q times as strong
-        against each label.
+        relative to each label's loss.
     prior_bias
         Whether the output biases start at the labels' frequencies in the training rows
         (`tailbatch.models.set_prior_bias`).
@@ -73,7 +73,7 @@ class MLP(MultiLabelModel):
 
     @classmethod
     def for_dataset(cls, train: MultiLabelDataset, **hyperparameters: Any) -> Self:
-        """Build a model whose output biases start at the labels' frequencies, unless told not to."""
+        """Build a model whose output biases start at the labels' frequencies, by default."""
         model = super().for_dataset(train, **hyperparameters)
         if model.prior_bias:
             weights = model.loss.positive_weights

@@ -21,7 +21,7 @@ from tailbatch.models.blocks import (
     reparameterized,
 )
 
-# Keeps probabilities off 0 and 1 before the logarithm, as published.
+# Keeps probabilities away from 0 and 1 before the logarithm, as published.
 _FLOOR = 5e-7
 # Values that sampled prediction holds at a time, whatever the number of draws.
 _DRAWN_VALUES = 2**22
@@ -58,7 +58,7 @@ class MPVAE(MultiLabelModel):
     nll_weight, rank_weight, kl_weight
         Weights of the joint likelihood, the ranking loss and the alignment of the two encoders.
     samples
-        Monte-Carlo draws of a training step; None means 100 up to 200 labels and 20 above.
+        Monte Carlo draws per training step; None means 100 up to 200 labels and 20 above.
     residual_rank
         Columns of the covariance's root R; None means q.
     stable
@@ -77,7 +77,7 @@ class MPVAE(MultiLabelModel):
 
     name = "mpvae"
     without_loss = (
-        "it maximizes the joint likelihood of a probit model, and there is no loss of single labels to "
+        "it maximizes the joint likelihood of a probit model, so it has no per-label loss to "
         "replace"
     )
     presets: ClassVar[Presets] = {
@@ -181,7 +181,7 @@ class MPVAE(MultiLabelModel):
             return super().predict_proba(x)
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
-        """Keep the residual from decay, and everything if the objective decays."""
+        """Exclude the residual from decay, and everything if the objective has its own penalty."""
         decay = 0.0 if self.weight_penalty else weight_decay
         others = self._parameters_except([self.residual])
         return [

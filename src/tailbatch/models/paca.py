@@ -1,4 +1,4 @@
-"""PACA: every label owns a positive and a negative prototype distribution in a latent space.
+"""PACA: every label has a positive and a negative prototype distribution in a latent space.
 
 Hang, Zhang, Feng, Song, *End-to-End Probabilistic Label-Specific Feature Learning for Multi-Label
 Classification*, AAAI 2022.
@@ -39,14 +39,14 @@ class PACA(MultiLabelModel):
         Width of x and y.
     latent
         Width of the latent space; None means half the features but at most 64, ``"half"`` means
-        half the features whatever that costs.
+        half the features whatever the cost.
     dropout, decoder_dropout
         In the two encoders; in the instance map and the two decoders.
     regularization_weight, classification_weight
         Weights gamma of the label autoencoder with its alignment, and alpha of the classifier's loss.
     binary_features
-        Reconstruct features by cross-entropy rather than squared error; `for_dataset` looks at the
-        training rows unless told.
+        Reconstruct features by cross-entropy rather than squared error; by default `for_dataset`
+        decides from the training rows.
     legacy_ratio
         See `tailbatch.models.flows.LabelFlow`.
 

@@ -1,4 +1,4 @@
-"""Output biases that start at the labels' frequencies, so that no step is spent on learning these."""
+"""Output biases that start at the labels' frequencies, so that no steps are spent learning them."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def set_prior_bias(
 ) -> None:
     """Set the biases of an output layer to log(w_j pi_j / (1 - pi_j)).
 
-    Before any feature is looked at, no other biases have a lower loss. A label without positives, or
-    without negatives, is counted as having half of one, so that its bias is finite.
+    Without features, no other biases have a lower loss. A label without positives, or without
+    negatives, is counted as having half of one, so that its bias is finite.
 
     Parameters
     ----------
@@ -28,10 +28,10 @@ def set_prior_bias(
     Y
         (n, q) labels of the training rows; pi_j is the share of rows with label j.
     weights
-        (q,) w_j, what the positives of each label weigh in the loss (``loss.positive_weights``); all 1
-        where None.
+        (q,) w_j, the weights of each label's positives in the loss (``loss.positive_weights``); None
+        means all 1.
     missing
-        (n, q) labels that nobody knows; they do not count as rows of their label.
+        (n, q) labels that are unknown; they do not count as rows of their label.
 
     Examples
     --------

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 with warnings.catch_warnings():
-    # torch says once a process that CSR tensors are in beta; the parts used here are covered by tests.
+    # torch warns once per process that CSR tensors are in beta; tests cover the parts used here.
     warnings.simplefilter("ignore")
     torch.zeros(1, 1).to_sparse_csr()
 
 
 class SparseLinear(nn.Linear):
-    """A linear layer whose input may be sparse: a CSR batch is multiplied without being written out.
+    """A linear layer whose input may be sparse: a CSR batch is multiplied without being expanded.
 
-    Results are those of ``nn.Linear`` up to rounding, and so are names and shapes in a ``state_dict``.
-    In memory ``weight`` is transposed, (in, out), because a sparse row then takes whole rows of it.
-    The gradient is dense, so any optimizer does what it does for dense rows; see `reusing_gradients`.
+    Results equal those of ``nn.Linear`` up to rounding, and so do names and shapes in a ``state_dict``.
+    In memory ``weight`` is transposed, (in, out), because a sparse row then uses whole rows of it.
+    The gradient is dense, so any optimizer works as for dense rows; see `reusing_gradients`.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class _Gradient:
         else:
             self._values.index_fill_(0, self._used, 0.0)
         self._used = features
-        # A view of its own: a tensor that somebody else holds would be copied into ``weight.grad``.
+        # A new view: a tensor with other references would be copied into ``weight.grad``.
         return self._values.index_copy_(0, features, values).view_as(self._values)
 
 
@@ -122,7 +122,7 @@ class _SparseProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, output: Tensor) -> tuple[Tensor | None, ...]:
         offsets, features, values = ctx.saved_tensors
-        # A stable sort, so that sums are always taken in the same order.
+        # A stable sort, so that sums always have the same order.
         features, order = torch.sort(features, stable=True)
         used, counts = torch.unique_consecutive(features, return_counts=True)
         rows = torch.arange(len(output), dtype=offsets.dtype)
@@ -135,7 +135,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 def _sums(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-    """Return for each stretch of `index` the weighted sum of those rows of the table."""
+    """Return the weighted sum of the table's rows for each stretch of `index`."""
     sums, *_ = torch.embedding_bag(
         table, index, offsets, mode=0, per_sample_weights=weights, include_last_offset=True
     )
@@ -144,12 +144,12 @@ def _sums(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Ten
 
 @contextmanager
 def reusing_gradients(model: nn.Module) -> Iterator[None]:
-    """Let the sparse layers of a model write each step's gradient over that of the step before.
+    """Let the sparse layers of a model overwrite the previous step's gradient.
 
-    A gradient is as large as the weight, and fetching that much memory for each step would cost more
-    than all the rest. For loops that are done with a step's gradients before the next backward pass,
-    as every loop that calls ``zero_grad`` is. Inside, gradients are not to be kept or added up, and
-    only scaled in place: what is written to other features than the batch has would stay.
+    A gradient is as large as the weight, and allocating that much memory for each step would cost more
+    than everything else. Use it in loops that no longer need a step's gradients at the next backward
+    pass, as in every loop that calls ``zero_grad``. Inside, do not keep or accumulate gradients, and
+    only scale them in place: values written to features that the batch does not have would remain.
 
     Examples
     --------

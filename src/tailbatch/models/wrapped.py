@@ -58,29 +58,29 @@ def wrap(
 ) -> MultiLabelModel:
     """Return a module from features (b, d) to logits (b, q) as a `MultiLabelModel`.
 
-    A module that already is one is returned as it is, with `loss` in place of its own.
+    A module that already is one is returned itself, with `loss` in place of its own.
 
     Parameters
     ----------
     module
-        Any; it is trained, not copied.
+        Any module; it is trained in place, not copied.
     loss
-        As for `tailbatch.losses.make_loss`; None is binary cross-entropy. Anything but a ready loss needs
-        `Y`.
+        As for `tailbatch.losses.make_loss`; None is binary cross-entropy. Anything other than a finished
+        loss object needs `Y`.
     Y
         (n, q) labels of the training rows, for the loss and the prior bias.
     missing
-        (n, q) which of them nobody knows. The model then also takes batches of labels with NaN, which
-        cost nothing.
+        (n, q) which of them are unknown. The model then also takes batches of labels with NaN, which
+        have no loss.
     reduction
-        ``"sum"`` over the labels; or their ``"mean"``, which makes L2 q times as strong against each
-        label.
+        ``"sum"`` over the labels; or their ``"mean"``, which makes L2 q times as strong relative to each
+        label's loss.
     prior_bias
         Whether the output layer's biases start at the labels' frequencies in `Y` (`set_prior_bias`);
-        None: where there is `Y` and such a layer.
+        None does so if there is `Y` and such a layer.
     output_layer
-        The layer that gives the logits, or its name in the module; None finds the last linear one with a
-        bias for each label.
+        The layer that returns the logits, or its name in the module; None finds the last linear one with
+        a bias for each label.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a person wants to know about a multi-label dataset before learning from it."""
+"""The facts worth knowing about a multi-label dataset before learning from it."""
 
 import hashlib
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Description:
     labels
         Every label, commonest first; ties in file order.
     warnings
-        What a practitioner would want to look at first, one sentence each.
+        What to check first, one sentence each.
     """
 
     name: str
@@ -206,13 +206,13 @@ def _duplicate_warning(dataset: MultiLabelDataset) -> Iterator[str]:
 
 
 def _row_keys(matrix: Any) -> Iterator[bytes]:
-    """Yield for each row a digest of 16 bytes: a set of millions of wide rows stays small."""
+    """Yield a 16-byte digest of each row, so that a set of millions of wide rows stays small."""
     for row in _row_bytes(matrix):
         yield hashlib.blake2b(row, digest_size=16).digest()
 
 
 def _row_bytes(matrix: Any) -> Iterator[bytes]:
-    """Yield for each row bytes that are equal exactly for equal rows."""
+    """Yield bytes for each row that are equal if and only if the rows are equal."""
     if sparse.issparse(matrix):
         rows = sparse.csr_array(matrix, copy=True)
         rows.sum_duplicates()

@@ -1,4 +1,4 @@
-"""Tables as CSV, LaTeX and Markdown files, with every name in them made harmless."""
+"""Tables as CSV, LaTeX and Markdown files, with every name escaped."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tailbatch.analysis.keys import Key
 from tailbatch.errors import printable
 from tailbatch.files import replacing
 
-#: What stands in a table where there is no value.
+#: Shown in a table for a missing value.
 MISSING = "\N{EN DASH}"
 
 _LATEX = {
@@ -32,7 +32,7 @@ _LATEX = {
     "↓": r"$\downarrow$",
     "±": r"$\pm$",
 }
-#: What readers call the columns of keys.
+#: Readable titles of the key columns.
 READABLE = {"learner": "model", "data": "dataset", "arm": "strategy"}
 
 
@@ -50,11 +50,11 @@ def write_table(
     Parameters
     ----------
     table
-        What the CSV file holds, with every digit.
+        The content of the CSV file, at full precision.
     reading
-        What the other two hold, to four digits; None: the same table.
+        The content of the other two, to four digits; None uses the same table.
     bold
-        Which cells of it are the best ones.
+        Which of its cells are best.
     """
     shown = table if reading is None else reading
     texts = {
@@ -67,13 +67,13 @@ def write_table(
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    r"""Return a table as CSV; text that a spreadsheet would run as a formula gets an apostrophe.
+    r"""Return a table as CSV; text that a spreadsheet would run as a formula starts with an apostrophe.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def _no_formula(value: object) -> object:
 def latex_text(
     table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None, *, label: str = "table"
 ) -> str:
-    r"""Return a table as LaTeX for the package booktabs, to be referred to as ``tab:<label>``.
+    r"""Return a table as LaTeX for the booktabs package, with the label ``tab:<label>``.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def latex_text(
     <BLANKLINE>
     """
     header, rows = _cells(table, bold, latex_escaped, lambda text: rf"\textbf{{{text}}}")
-    # A mean with its half-width is text, but stands in a column of numbers.
+    # A mean with its half-width is text in a column of numbers.
     right = [is_number(table[name]) or str(name)[-1:] in ("↑", "↓") for name in table]
     kinds = "".join("r" if number else "l" for number in right)
     opening = [r"\begin{table}", r"\centering", rf"\caption{{{latex_escaped(caption)}}}"]
@@ -135,7 +135,7 @@ def latex_text(
 
 
 def latex_escaped(text: str) -> str:
-    r"""Return text that LaTeX prints as it is.
+    r"""Return text that LaTeX prints literally.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def markdown_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None =
 
 
 def markdown_escaped(text: str) -> str:
-    r"""Return text that Markdown prints as it is, HTML in it included.
+    r"""Return text that Markdown prints literally, including any HTML in it.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def _cells(
     escaped: Callable[[str], str],
     strong: Callable[[str], str],
 ) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows as escaped text, the bold cells marked."""
+    """Return header and rows as escaped text, with the bold cells marked."""
     header = [escaped(READABLE.get(str(name), str(name)).replace("_", " ")) for name in table]
     texts = [[escaped(cell_text(value)) for value in row] for row in table.itertuples(index=False)]
     if bold is not None:
@@ -195,7 +195,7 @@ def _cells(
 
 
 def cell_text(value: object, digits: int = 4) -> str:
-    """Return a value as people read it in a table.
+    """Return a value as text for a table.
 
     Examples
     --------
@@ -210,6 +210,6 @@ def cell_text(value: object, digits: int = 4) -> str:
 
 
 def is_number(column: pd.Series) -> bool:
-    """Return whether a column is set to the right."""
+    """Return whether a column is right-aligned."""
     kinds = pd.api.types
     return bool(kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column))

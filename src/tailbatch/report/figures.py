@@ -13,7 +13,7 @@ from tailbatch.report.description import Description
 MINORITY = "#c1440e"
 MAJORITY = "#7a8ca5"
 FORMATS = (".png", ".svg", ".pdf")
-_PRINT = 300  # dots per inch that journals ask for
+_PRINT = 300  # dots per inch, as journals require
 
 
 def label_frequencies(facts: Description) -> Figure:
@@ -36,7 +36,7 @@ def label_frequencies(facts: Description) -> Figure:
             width = 0.85 if facts.n_labels <= 100 else 1.0  # thin gaps would flicker
             axes.bar(ranks, positives, width=width, color=color, label=f"{len(bars)} {kind}")
     axes.set_yscale("log")
-    axes.set_ylim(bottom=0.7)  # so that a single positive is seen
+    axes.set_ylim(bottom=0.7)  # so that a single positive is visible
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_ylabel("rows with the label")
     axes.set_xlim(0.3, facts.n_labels + 0.7)
@@ -62,7 +62,7 @@ def save(figure: Figure, path: Path) -> None:
         raise TailbatchError(f"a picture is written as .png, .svg or .pdf, got {path}")
     # Matplotlib puts the time and random identifiers into a file unless told otherwise.
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
-    # Text in a PDF stays text: journals refuse outlines.
+    # Text in a PDF stays text: journals reject outlines.
     with (
         rc_context({"svg.hashsalt": "tailbatch", "pdf.fonttype": 42}),
         replacing(path) as temporary,
@@ -71,6 +71,6 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def plain_text(name: str, longest: int = 28) -> str:
-    """Return a name that is drawn as it is: a dollar sign would start a formula."""
+    """Return a name that matplotlib draws literally: a dollar sign would start a formula."""
     shown = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"

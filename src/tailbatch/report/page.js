@@ -10,7 +10,7 @@
   function node(parent, tag, attributes = {}, text = null) {
     const made = document.createElementNS(NS, tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (text !== null) made.textContent = text; // never as markup: names come from strangers' files
+    if (text !== null) made.textContent = text; // never as markup: names come from untrusted files
     parent.append(made);
     return made;
   }
@@ -116,7 +116,7 @@
     return { svg, across, up };
   }
 
-  // A critical-difference diagram: arms at their mean ranks, bars over those no test tells apart.
+  // A critical-difference diagram: arms at their mean ranks, bars over those that do not differ significantly.
   function drawRanks(host, ranks) {
     const arms = ranks.arms, width = Math.max(260, host.clientWidth);
     const tick = 26 + ranks.groups.length * 10, height = tick + 34 + arms.length * 24;
@@ -187,7 +187,7 @@
       const host = byId(`chart-${kind}`), values = now[kind];
       if (!host) continue;
       const arms = values && labels ? Object.keys(values).filter((arm) => !hidden.has(arm)) : [];
-      if (!arms.length) { host.replaceChildren(); element(host, "p", kind === "gain" ? "There is no other strategy to compare with." : "These runs keep no facts about labels.", { class: "muted" }); continue; }
+      if (!arms.length) { host.replaceChildren(); element(host, "p", kind === "gain" ? "There is no other strategy to compare." : "These runs have no results by label.", { class: "muted" }); continue; }
       const dots = arms.map((arm) => ({ look: report.looks[arm], points: values[arm].map((value, place) =>
         [labels.positives[place], value, !labels.minority[place], `${labels.names[place]}, ${arm}: ${shown(value)}`]) }));
       const neutral = kind === "gain" ? 0 : 1;
@@ -232,11 +232,11 @@
     for (const [text, look] of heights) keyEntry(element(byId("key-losses"), "li"), text, look);
   }
 
-  // Charts over names: models or datasets, one line per strategy.
+  // Categorical charts, over models or datasets: one line per strategy.
   function drawPanels() {
     for (const host of document.querySelectorAll("[data-panel]")) {
       const panel = report.panels[host.dataset.panel], places = panel.categories.map((_, place) => place);
-      const arms = Object.keys(panel.values), apart = 0.16; // side by side, so that none hides another
+      const arms = Object.keys(panel.values), apart = 0.16; // side by side, so that markers do not overlap
       const lines = arms.map((arm, turn) => ({ look: report.looks[arm],
         points: panel.values[arm].map((value, place) => [place + (turn - (arms.length - 1) / 2) * apart, value]) }));
       const siblings = Object.keys(report.panels).filter((name) => name.replace(/\d+$/, "") === host.dataset.panel.replace(/\d+$/, ""));
@@ -284,14 +284,14 @@
     drawLosses(now);
   }
 
-  // Only models that ran on the chosen dataset can be chosen.
+  // Only models that ran on the chosen dataset are offered.
   function offerLearners() {
     const kept = learner.value, there = report.cells.filter((each) => each.data === data.value).map((each) => each.learner);
     learner.replaceChildren(...there.map((name) => new Option(name, name)));
     learner.value = there.includes(kept) ? kept : there[0];
   }
 
-  // A link to a row's runs opens what they are folded into.
+  // A link to a row's runs opens the sections they are folded into.
   function unfold() {
     const target = location.hash.length > 1 && byId(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;

@@ -35,19 +35,19 @@ def write_report(
 ) -> tuple[Section, ...]:
     """Write a store's report to `out`, its tables and figures beside it, and return its sections.
 
-    The folder is called like the page, with ``-files`` at the end: ``report.html`` has
-    ``report-files``. The same store gives the same bytes.
+    The folder has the page's name with ``-files`` at the end: ``report.html`` has ``report-files``.
+    The same store gives the same bytes.
 
     Parameters
     ----------
     store
-        The folder of a `ResultStore`, a file that `write_archive` wrote, or either of them opened.
+        The folder of a `ResultStore`, a file that `write_archive` wrote, or either one already opened.
     out
         The page.
     title
-        Its heading; by default that of the study, where the store has one only.
+        Its heading; by default the title of the study if the store has only one.
     study
-        Report on the runs of this study only.
+        Report only on the runs of this study.
 
     Examples
     --------
@@ -84,12 +84,12 @@ def write_report(
 
 
 def sections_of(story: Story) -> tuple[Section, ...]:
-    """Return every section, those without data too."""
+    """Return every section, including those without data."""
     return tuple(make(story) for make in SECTIONS)
 
 
 def write_files(sections: Sequence[Section], folder: Path) -> None:
-    """Write the tables and figures of sections into a folder; what there is no data for is left out."""
+    """Write the tables and figures of sections into a folder; those without data are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     for kept in (kept for section in sections for kept in section.tables if len(kept.table)):
         if kept.caption:
@@ -106,7 +106,7 @@ def write_files(sections: Sequence[Section], folder: Path) -> None:
     for name, draw in (item for section in sections for item in section.figures.items()):
         figure = draw()
         save(figure, folder / f"{name}.pdf")
-        figure.set_layout_engine("none")  # laid out once is enough, and is half of the time
+        figure.set_layout_engine("none")  # one layout is enough, and takes half of the time
         save(figure, folder / f"{name}.png")
 
 
@@ -118,7 +118,7 @@ def render(story: Story, sections: Sequence[Section], *, title: str) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    # The order of strategies and columns is ours, not the alphabet's.
+    # Strategies and columns keep their own order, not the alphabetical one.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
     runs = story.analysis.evidence.runs
     return environment.get_template("page.html.j2").render(
@@ -136,13 +136,13 @@ def render(story: Story, sections: Sequence[Section], *, title: str) -> str:
 
 
 def _data(story: Story, sections: Sequence[Section]) -> dict[str, Any]:
-    """Return what the page's script draws: how arms look, and the data of all sections."""
+    """Return the data of the page's script: the looks of the arms, and the data of all sections."""
     shown = set(shown_arms(story.looks))
     looks = {str(arm): {**asdict(look), "shown": arm in shown} for arm, look in story.looks.items()}
     data: dict[str, Any] = {"baseline": str(story.analysis.baseline or ""), "looks": looks}
     for section in sections:
         for name, values in section.data.items():
-            # Several sections may have charts over names.
+            # Several sections may have categorical charts.
             data[name] = data[name] | values if isinstance(data.get(name), Mapping) else values
     return data
 
@@ -159,12 +159,12 @@ def _subtitle(runs: pd.DataFrame) -> str:
 
 
 def _asset(name: str) -> Markup:
-    """Return a file of this package as it is; it is ours, so nothing in it needs escaping."""
+    """Return a file of this package unescaped, which is safe because it is our own."""
     return Markup(resources.files("tailbatch.report").joinpath(name).read_text(encoding="utf-8"))
 
 
 def fingerprint(runs: pd.DataFrame) -> str:
-    """Return a name for a set of runs: the same runs give the same one.
+    """Return a name for a set of runs; the same runs give the same name.
 
     Examples
     --------

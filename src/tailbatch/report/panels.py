@@ -1,4 +1,4 @@
-"""Figures of a study for papers and slides; each is drawn from a table and from nothing else."""
+"""Figures of a study for papers and slides; each is drawn from one table alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -55,7 +55,7 @@ def curves_figure(
     names = list(curves["data"].unique())[:_MOST]
     width, height = 2.6 * len(names) + 0.6, 1.9 * len(axes_of) + 0.5
     figure = Figure(figsize=(width, height), dpi=150)
-    # Laid out by hand: matplotlib's own layout takes as long as drawing all panels once more.
+    # Laid out by hand: matplotlib's layout takes as long as drawing all panels a second time.
     inches = {"left": 0.75 / width, "right": 1 - 0.1 / width}
     inches |= {"bottom": 0.5 / height, "top": 1 - 0.35 / height}
     grid = figure.subplots(
@@ -85,14 +85,14 @@ def curves_figure(
 def labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     """Draw each label's gain and exposure against its positives, from `labels.label_facts`."""
     titles = {"gain": "change of average precision", "exposure": "drawn / expected"}
-    # One strategy alone has nothing to gain against.
+    # A single strategy has no gain.
     titles = {kind: title for kind, title in titles.items() if labels[kind].notna().any()}
     figure = Figure(figsize=(4.5 * len(titles), 3.6), dpi=150, layout="constrained")
     grid = figure.subplots(1, len(titles), squeeze=False)[0]
     for axes, (kind, title) in zip(grid, titles.items(), strict=True):
         for arm, rows in _arms(labels.dropna(subset=kind), looks):
             style = _style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
-            counts = rows["positives"].clip(lower=1)  # a logarithm has no zero
+            counts = rows["positives"].clip(lower=1)  # the axis is logarithmic
             axes.plot(counts, rows[kind], linestyle="none", label=plain_text(str(arm)), **style)
         axes.axhline(0 if kind == "gain" else 1, color="0.4", linestyle=":", linewidth=1)
         axes.set_xscale("log")
@@ -106,8 +106,8 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
 def density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     """Draw the densities of sample losses of one dataset and model, one column per epoch.
 
-    The upper row has the first arm by number of minority labels (Figure 1); where there are several
-    arms, the lower row compares them over all samples with a minority label (Figure 5).
+    The upper row has the first arm by number of minority labels (Figure 1); if there are several arms,
+    the lower row compares them over all samples with a minority label (Figure 5).
     """
     epochs = sorted(density["epoch"].unique())
     arms = [arm for arm, _ in _arms(density, looks)]
@@ -139,14 +139,14 @@ def _line(look: Look) -> dict[str, Any]:
 
 
 def category_figure(panels: list[Panel], looks: Mapping[Arm, Look], measure: str) -> Figure:
-    """Draw charts over names side by side, from `curves.agreement_panels` or `batch_size_panels`."""
+    """Draw categorical charts side by side, from `curves.agreement_panels` or `batch_size_panels`."""
     width = sum(max(2.6, 0.55 * len(panel.categories) + 1) for panel in panels)
     figure = Figure(figsize=(width, 3.2), dpi=150, layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, panel in zip(grid, panels, strict=True):
         places = np.arange(len(panel.categories))
         for turn, (arm, values) in enumerate(panel.values.items()):
-            # Side by side, so that none hides another.
+            # Side by side, so that markers do not overlap.
             at = places + 0.12 * (turn - (len(panel.values) - 1) / 2)
             axes.plot(at, values, label=plain_text(str(arm)), linewidth=1.4, **_style(looks[arm]))
         names = [plain_text(name, 16) for name in panel.categories]
@@ -165,8 +165,8 @@ def ranks_figure(charts: Mapping[str, Any], looks: Mapping[Arm, Look]) -> Figure
     rows = -(-len(charts) // 2)
     height = (0.75 + 0.17 * arms) * rows
     figure = Figure(figsize=(9, height), dpi=150)
-    place = {"left": 0.03, "right": 0.97, "bottom": 0.02, "top": 1 - 0.3 / height, "hspace": 0.5}
-    grid = figure.subplots(rows, 2, squeeze=False, gridspec_kw=place).ravel()
+    margins = {"left": 0.03, "right": 0.97, "bottom": 0.02, "top": 1 - 0.3 / height, "hspace": 0.5}
+    grid = figure.subplots(rows, 2, squeeze=False, gridspec_kw=margins).ravel()
     for axes in grid:
         axes.set_axis_off()
     for axes, (metric, chart) in zip(grid, charts.items(), strict=False):
@@ -177,7 +177,7 @@ def ranks_figure(charts: Mapping[str, Any], looks: Mapping[Arm, Look]) -> Figure
 
 
 def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[Arm, Look]) -> None:
-    """Draw arms at their mean ranks, and bars over those that no test tells apart."""
+    """Draw arms at their mean ranks, and bars over those that do not differ significantly."""
     count = max(2, len(chart["arms"]))
     depth = len(chart["groups"]) + len(chart["arms"]) + 1
     axes.set_xlim(0.8, count + 0.2)
@@ -201,16 +201,16 @@ def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[Arm, Look]) -> N
 
 def pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline: Arm) -> Figure:
     """Draw each metric by selection pressure, the baseline dashed, for one cell (Figure 7)."""
-    # Sorted, so that the first of a strategy is its primary arm.
+    # Sorted, so that the first arm of a strategy is its primary one.
     first = {arm.strategy: looks[arm] for arm in sorted(looks, reverse=True)}
     names = [name for name in pressures if name in METRICS or name == "training_bce"]
     names = [name for name in names if pressures[name].notna().any()]
     columns = 3
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(9, 2.5 * rows), dpi=150)
-    place = {"left": 0.06, "right": 0.99, "bottom": 0.6 / (2.5 * rows), "top": 1 - 0.12 / rows}
-    place |= {"wspace": 0.25, "hspace": 0.35}
-    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw=place).ravel()
+    margins = {"left": 0.06, "right": 0.99, "bottom": 0.6 / (2.5 * rows), "top": 1 - 0.12 / rows}
+    margins |= {"wspace": 0.25, "hspace": 0.35}
+    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw=margins).ravel()
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     for axes, name in zip(panels, names, strict=False):

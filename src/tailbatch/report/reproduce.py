@@ -1,4 +1,4 @@
-"""Study files that do the runs of a report again: the way from any number back to a command."""
+"""Study files that repeat the runs of a report: the way from any number back to a command."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x7f-\x9f]")
 def study_files(
     specs: Iterable[RunSpec], datasets: Mapping[str, DatasetFacts], name: str
 ) -> dict[str, str]:
-    r"""Return study files by name whose runs are exactly `specs`: one where they are a grid.
+    r"""Return study files by name whose runs are exactly `specs`; a single file if they form a grid.
 
     Datasets that come from files are named without their folder.
 
@@ -30,24 +30,24 @@ def study_files(
     >>> print("\n".join(study_files(specs, {}, "mine")["mine.toml"].splitlines()[:9]))
     name = "mine"
     n_folds = 5
+    scale = "minmax"
     datasets = ["debtags"]
     preparations = ["full"]
     models = [{name = "mlp", lr = 0.0001}]
     batch_sizes = [128]
     folds = [0, 1]
     strategies = [{name = "adaptive", selection_loss = "bce", selection_pressures = [16.0], seeds = [0]}]
-    <BLANKLINE>
     """
-    facts = {(each.name, each.digest): each for each in datasets.values()}
-    found = [
+    facts = {(dataset.name, dataset.digest): dataset for dataset in datasets.values()}
+    studies = [
         (json.loads(plan), rest)
         for plans, *rest in grids([_row(spec) for spec in specs])
         for plan in plans
     ]
-    names = [name] if len(found) == 1 else [f"{name}-{turn + 1}" for turn in range(len(found))]
+    names = [name] if len(studies) == 1 else [f"{name}-{turn + 1}" for turn in range(len(studies))]
     return {
-        f"{each}.toml": _study(each, plan, rest, facts)
-        for each, (plan, rest) in zip(names, found, strict=True)
+        f"{study}.toml": _study(study, plan, rest, facts)
+        for study, (plan, rest) in zip(names, studies, strict=True)
     }
 
 
@@ -64,9 +64,9 @@ def named_files(study: str) -> list[str]:
 
 
 def grids(rows: Sequence[Row]) -> list[list[list[str]]]:
-    """Split rows into grids: each gives the values of every column, and stands for all their rows.
+    """Split rows into grids; a grid lists the values of every column and stands for all combinations.
 
-    Values of the first column that have the same rest belong together.
+    Values of the first column with the same remaining columns belong together.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def grids(rows: Sequence[Row]) -> list[list[list[str]]]:
 
 
 def _row(spec: RunSpec) -> Row:
-    """Return a run's place in a study: its plan, then one text for each list of a study file."""
+    """Return a run's position in a study: its plan, then one text for each list of a study file."""
     plan = spec.to_dict()["plan"]
     size, loss, lr = (plan.pop(name) for name in ("batch_size", "selection_loss", "lr"))
     alone = spec.strategy == NO_BATCHES  # a learner without batches has no rate of its own
@@ -95,7 +95,7 @@ def _row(spec: RunSpec) -> Row:
         {"n_folds": spec.n_folds, "scale": spec.scale, "plan": plan},
         (spec.dataset, spec.dataset_digest),
         spec.preparation,
-        # The rate stands with the model: it may have one of its own, and is one list all the same.
+        # The rate goes with the model, which may have its own, so that both are one list.
         {"name": spec.model} | ({} if alone else {"lr": lr}) | dict(spec.hyperparameters),
         spec.loss and {"name": spec.loss, **spec.loss_options},
         size,
@@ -116,7 +116,7 @@ def _study(name: str, plan: dict[str, Any], lists: list[list[str]], facts: _Fact
         "datasets": [_dataset(source, facts) for source in sources],
         "preparations": preparations,
         "models": models,
-        # "bce" is what models train with that take another.
+        # "bce" is the default of models that take a loss.
         "losses": [loss or "bce" for loss in losses] if any(losses) else None,
         "batch_sizes": sorted(sizes),
         "folds": sorted(folds),
@@ -140,7 +140,7 @@ def _dataset(source: list[str], facts: _Facts) -> Any:
 
 
 def _strategies(choices: list[list[Any]]) -> Iterable[dict[str, Any]]:
-    """Yield a study's entries for strategies, as few as say which pressures had which seeds."""
+    """Yield a study's entries for strategies: the fewest that tell which pressures had which seeds."""
     rows = [tuple(json.dumps(part) for part in (choice[:3], *choice[3:])) for choice in choices]
     for kinds, pressures, seeds in grids(rows):
         for strategy, options, loss in map(json.loads, kinds):
@@ -148,14 +148,15 @@ def _strategies(choices: list[list[Any]]) -> Iterable[dict[str, Any]]:
             tried = [json.loads(pressure) for pressure in pressures]
             if tried != [None]:
                 entry["selection_pressures"] = [
-                    f"{each[0]}:{each[1]}" if isinstance(each, list) else each for each in tried
+                    f"{pressure[0]}:{pressure[1]}" if isinstance(pressure, list) else pressure
+                    for pressure in tried
                 ]
             yield entry | {"seeds": sorted(json.loads(seed) for seed in seeds)}
 
 
 def _assigned(values: Mapping[str, Any]) -> list[str]:
-    """Return TOML lines; a value that is missing has none, since TOML has no word for it."""
-    return [f"{_name(key)} = {_value(each)}" for key, each in values.items() if each is not None]
+    """Return TOML lines; a missing value has none, since TOML has no null."""
+    return [f"{_name(key)} = {_value(item)}" for key, item in values.items() if item is not None]
 
 
 def _value(value: Any) -> str:
@@ -163,9 +164,9 @@ def _value(value: Any) -> str:
         return "{" + ", ".join(_assigned(value)) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    # JSON writes numbers and text as TOML reads them, but for a few control characters.
+    # JSON writes numbers and text as TOML reads them, except for a few control characters.
     text = json.dumps(value, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _name(key: str) -> str:

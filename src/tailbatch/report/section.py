@@ -1,6 +1,6 @@
-"""What a section of a report is: blocks for a page, tables and figures for files, a terminal's brief.
+"""The parts of a report's section: blocks for the page, tables and figures for files, a terminal brief.
 
-Page, files and terminal render these values and know no section; a section is one file in
+Page, files and terminal render these values without knowing any section; each section is one file in
 `tailbatch.report.sections`.
 """
 
@@ -39,18 +39,18 @@ Kind = Literal[
 
 
 class Block(NamedTuple):
-    """A piece of a section on the page, which the template draws by its kind.
+    """A part of a section on the page, which the template renders by its kind.
 
     ============ ==================================================================================
-    ``text``     a paragraph; ``strong`` where it says what came out, ``note`` where it may be skipped
-    ``folder``   a paragraph around the name of a folder: what is before it, the name, what is after
+    ``text``     a paragraph; ``strong`` for the main result, ``note`` for one that may be skipped
+    ``folder``   a paragraph around the name of a folder: text before it, the name, text after it
     ``lines``    sentences to quote
     ``facts``    pairs of names and numbers
-    ``alert``    what a reader must not overlook, a section to read more in, and the words of that link
+    ``alert``    what a reader must not miss, the section with the details, and the text of its link
     ``table``    a `View`; ``folded`` has a summary before it
     ``changes``  tables of changes with their intervals as pictures; all but the first are folded
-    ``grids``    folded tables of results, one a model; ``open`` the same with the first one open
-    ``chart``    a `Chart`; ``row`` some of them side by side
+    ``grids``    folded tables of results, one per model; ``open`` the same with the first one open
+    ``chart``    a `Chart`; ``row`` several of them side by side
     ``pickers``  datasets and models to choose from, and the folder of the files
     ``commands`` lines to type
     ``traces``   the runs behind every row
@@ -63,7 +63,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Switch:
-    """A choice of what a chart shows: values and their names."""
+    """A choice for what a chart shows: values and their names."""
 
     name: str
     legend: str
@@ -77,13 +77,13 @@ class Chart:
     Parameters
     ----------
     id, title, caption
-        Its place, heading and what is said below it.
+        Its element, heading and caption.
     switches
-        What can be chosen.
+        The choices it offers.
     panel
-        Draw it as lines over names, from ``panels`` of the section's data.
+        Draw it as lines over categories, from ``panels`` of the section's data.
     key, numbers
-        Whether it has a legend of its own, and how the table of its numbers is called.
+        Whether it has its own legend, and the title of the table of its numbers.
     """
 
     id: str
@@ -97,9 +97,9 @@ class Chart:
 
 @dataclass(frozen=True, eq=False)
 class FileTable:
-    """A table that is written as files: CSV with every digit, LaTeX and Markdown for reading.
+    """A table that is written as files: CSV at full precision, LaTeX and Markdown for reading.
 
-    Without a caption nobody reads it row by row, and it is written as CSV only.
+    A table without a caption is for software, not readers, and is written only as CSV.
     """
 
     name: str
@@ -111,7 +111,7 @@ class FileTable:
 
 @dataclass(frozen=True)
 class Brief:
-    """What a terminal shows: a table of texts, some of them bold, and sentences."""
+    """The terminal output of a section: a table of text, some of it bold, and sentences."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[tuple[str, bool], ...], ...]
@@ -128,13 +128,13 @@ class Section:
     id, title, short
         Its anchor, its heading and its name in the list of contents.
     blocks
-        What the page shows.
+        The content of the page.
     tables, figures
-        What lies in files beside the page; figures are drawn when they are written.
+        The content of the files beside the page; figures are drawn when they are written.
     data
-        What the page's script draws from.
+        The data of the page's script.
     brief
-        What a terminal shows.
+        The terminal output.
     """
 
     id: str
@@ -149,7 +149,7 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """What sections are made from.
+    """The input of sections.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Story:
     files
         Name of the folder beside the page.
     studies
-        The study files in it, which do the runs again.
+        The study files in it, which repeat the runs.
     """
 
     analysis: Analysis
@@ -185,7 +185,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Traced:
-    """Runs by dataset, model and arm, and the place of each such list on the page."""
+    """Runs by dataset, model and arm, and the anchor of each list on the page."""
 
     entries: tuple[Mapping[str, Any], ...]
     ids: Mapping[tuple[Any, ...], str]
@@ -194,7 +194,7 @@ class Traced:
 def traced(runs: pd.DataFrame, prefix: str = "runs") -> Traced:
     """Return the runs behind each dataset, model and arm.
 
-    A run whose fold and seed some other strategy lacks is in no mean, and says so.
+    A run whose fold and seed another strategy lacks is in no mean, and is marked so.
     """
     compared = set(paired(runs)["digest"])
     columns = [*CELL, "arm", "fold", "seed", "digest"]
@@ -233,14 +233,14 @@ def view(table: pd.DataFrame, caption: str, titles: Mapping[Any, str] | None = N
 
 
 def folded(shown: View) -> Block:
-    """Return a table that is folded where it is long."""
+    """Return a table, folded if it is long."""
     if len(shown.rows) <= _LONG:
         return Block("table", shown)
     return Block("folded", (f"{shown.caption} ({len(shown.rows)} rows)", shown))
 
 
 def titled(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with its metrics called as people call them.
+    """Return a table with readable names of its metrics.
 
     Examples
     --------
@@ -251,7 +251,7 @@ def titled(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def short(value: float, digits: int = 4) -> float | int | None:
-    """Return a number with few significant digits, as a page carries it; None where it is missing.
+    """Return a number with few significant digits for the page; None if it is missing.
 
     Examples
     --------

@@ -16,8 +16,8 @@ class Look:
     marker: str
 
 
-#: Colors on light and on dark paper: gray, then Okabe and Ito's, which people with color-blindness can
-#: tell apart, darkened or lightened until they are easy to read.
+#: Colors on light and dark backgrounds: gray, then Okabe and Ito's, which color-blind readers can tell
+#: apart, darkened or lightened for contrast.
 PALETTE = (
     ("#5f6670", "#a7afba"),
     ("#0072b2", "#5cb3e8"),
@@ -28,11 +28,11 @@ PALETTE = (
     ("#3f51a3", "#93a2ee"),
     ("#7d4b2a", "#c99e7f"),
 )
-# Dashes and markers tell the lines apart without any color.
+# Dashes and markers distinguish the lines without color.
 _DASHES = ((5, 4), (), (8, 3), (2, 3), (8, 3, 2, 3), (12, 3), (4, 2, 1, 2), (1, 2))
 _MARKERS = "os^DvPXh"
 
-#: Looks and names of the samples with no, one, two, and three or more minority labels.
+#: Looks and names of samples with no, one, two, and three or more minority labels.
 GROUPS = tuple(Look(color, _DASHES[color], _MARKERS[color]) for color in (0, 5, 2, 4))
 GROUP_NAMES = ("no minority label", "1 minority label", "2 minority labels", "3 and more")
 
@@ -51,7 +51,7 @@ def looks(arms: Iterable[Arm], baseline: Arm | None) -> dict[Arm, Look]:
     colors = {arm: facts(arm.strategy).color for arm in ordered if arm.is_primary}
     places = {arm: color for arm, color in colors.items() if color is not None}
     places |= {arm: 0 for arm in ordered if arm == baseline}
-    free = [place for place in range(1, len(PALETTE)) if place not in places.values()]
+    free = [color for color in range(1, len(PALETTE)) if color not in places.values()]
     free = free or list(range(1, len(PALETTE)))
     others = [arm for arm in ordered if arm not in places]
     places |= {arm: free[turn % len(free)] for turn, arm in enumerate(others)}
@@ -59,7 +59,7 @@ def looks(arms: Iterable[Arm], baseline: Arm | None) -> dict[Arm, Look]:
 
 
 def shown_arms(arms: Iterable[Arm]) -> list[Arm]:
-    """Return the arms that figures show: one a strategy, or all where there is one strategy only.
+    """Return the arms that figures show: one per strategy, or all arms of a single strategy.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run is, what it left, and where it is kept: one immutable JSON file a run."""
+"""Run specifications, records and stores: one immutable JSON file per run."""
 
 from tailbatch.results.recipe import DEFAULT_MODEL, Recipe, recipe_of
 from tailbatch.results.record import (

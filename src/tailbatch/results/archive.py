@@ -1,12 +1,12 @@
-"""Records in compact files, which make the same report: all of a store in one, or one file per study.
+"""Records in compact files that give the same report: a whole store in one file, or one per study.
 
 A file is gzip-compressed text, one JSON object per line: a header, then the studies, failures and
 dataset facts, then the runs in the order of their digests. The same store gives the same bytes.
 
-Kept are the spec, every metric of the best epoch on validation and test rows, the diagnostics, the
-curves by epoch and the labels' results. Left behind are the arrays, of which `array_facts` stay; of
-the validation metrics by epoch all but `CURVES`; the tracebacks of failures; and the folders of the
-datasets. Curves and labels' results are kept in single precision, which is how a report reads them.
+An archive keeps the spec, every metric of the best epoch on validation and test rows, the diagnostics,
+the curves by epoch and the labels' results. It drops the arrays but keeps their `array_facts`; it also
+drops the validation metrics by epoch except `CURVES`, the tracebacks of failures, and the folders of
+the datasets. Curves and labels' results have single precision, which is how a report reads them.
 A study resumes from such a file once `read_archive` has put its records into a store.
 """
 
@@ -36,18 +36,18 @@ from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import SCHEMA, RunSpec
 from tailbatch.results.store import ResultStore
 
-#: Validation metrics that are kept of every epoch.
+#: Validation metrics that are kept for every epoch.
 CURVES = ("macro_auc", "macro_f")
-#: How the names of archives end.
+#: The suffix of archive files.
 SUFFIX = ".jsonl.gz"
 _FORMAT = "tailbatch records"
 _Made = TypeVar("_Made")
 
 
 def open_records(path: Path | str | RecordSource) -> RecordSource:
-    """Return the records at a path: a store, an archive where it is a file, or a folder of archives.
+    """Open the records at a path: a store, an archive file, or a folder of archives.
 
-    Records that are open already stay as they are.
+    Records that are already open are returned unchanged.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def open_records(path: Path | str | RecordSource) -> RecordSource:
         files = [] if (path / "runs").is_dir() else sorted(path.rglob(f"*{SUFFIX}"))
         return Archives(path, files) if files else ResultStore(path)
     if not path.exists():
-        raise ResultError(f"there is no store at {path}: a study makes one")
+        raise ResultError(f"there is no store at {path}: run a study to create one")
     return Archive(path)
 
 
@@ -96,7 +96,7 @@ def write_archive(
     >>> Archive(folder / "records.jsonl.gz").frame()["macro_f"].tolist()
     [0.5]
     """
-    # By today's digests, and each once, though a store may have a run under two of its names.
+    # By current digests, and each once, since a store may hold a run under two of its names.
     lines = {
         record.spec.digest: _line({"run": _compact(record, store)})
         for record in store.records(study)
@@ -118,7 +118,7 @@ def write_archive(
     with (
         replacing(out) as temporary,
         temporary.open("wb") as raw,
-        # No name and no time in the file, so that the same records give the same bytes.
+        # No file name or time in the header, so that the same records give the same bytes.
         gzip.GzipFile("", "wb", 9, raw, mtime=0) as file,
     ):
         file.writelines([*map(_line, header), *runs])
@@ -126,9 +126,9 @@ def write_archive(
 
 
 def read_archive(archive: RecordSource, store: ResultStore) -> int:
-    """Put into a store what it lacks of an archive, and return how many runs that were.
+    """Add the records of an archive that a store lacks, and return the number of runs added.
 
-    What the store has stays as it is, as it may hold more: arrays, tracebacks, folders of datasets.
+    Existing records are unchanged, since they may hold more: arrays, tracebacks, folders of datasets.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def _line(values: Mapping[str, Any]) -> bytes:
 
 
 def _compact(record: RunRecord, store: RecordSource) -> dict[str, Any]:
-    """Return a record's values with its curves and labels as columns, without what is left behind."""
+    """Return the values of a record that an archive keeps, with its curves and labels as columns."""
     history = []
     for epoch in record.history:
         scores = epoch.get("validation") or {}
@@ -191,7 +191,7 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _short(value: Any) -> Any:
-    """Return a number with the digits that single precision has."""
+    """Return a number rounded to the digits of single precision."""
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
@@ -200,9 +200,9 @@ def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 class Archive(RecordSource):
-    """A file that `write_archive` wrote, read as a store is read; a damaged one is an error.
+    """A file that `write_archive` wrote, read like a store; a damaged one is an error.
 
-    Nothing is kept in memory: each call reads the file again.
+    Nothing is cached: each call reads the file again.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -211,17 +211,17 @@ class Archive(RecordSource):
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
         """Yield the records in the order of the file, or only those that a study wants."""
         wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
-        last, found = "", 0
+        last, count = "", 0
         for name, record in self._made("run", _named_record):
             if name <= last:
                 raise ResultError(f"{self.path} has run {name} in the wrong place")
-            last, found = name, found + 1
+            last, count = name, count + 1
             if wanted is None or record.spec.digest in wanted:
                 yield record
         said = next(self._made("runs", int), None)
-        if found != said:
+        if count != said:
             raise ResultError(
-                f"{self.path} has {found} of its {said} runs: copy or export it again"
+                f"{self.path} has {count} of its {said} runs: copy or export it again"
             )
 
     def studies(self) -> tuple[StudyPlan, ...]:
@@ -237,11 +237,11 @@ class Archive(RecordSource):
         return dict(self._made("dataset", _dataset))
 
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
-        """Return nothing: arrays are left behind, and the records say what stands for them."""
+        """Return nothing: archives keep no arrays, and the records hold the facts derived from them."""
         return {}
 
     def _made(self, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made]:
-        """Yield what the lines of a kind hold; an error says which line is damaged."""
+        """Yield the content of the lines of a kind; an error names the damaged line."""
         for number, line in self._lines():
             try:
                 values = from_json(line)
@@ -261,19 +261,19 @@ class Archive(RecordSource):
     def _lines(self) -> Iterator[tuple[int, str]]:
         number = 0
         try:
-            # Read like a dataset: within limits, whatever it unpacks to.
+            # Read like a dataset: within limits, however large it unpacks.
             for first, block in text_blocks(self.path):
                 for number, line in enumerate(block.splitlines(), start=first):
                     yield number, line.decode()
         except (DataError, UnicodeDecodeError) as error:
             raise ResultError(
-                f"{self.path} is not a whole file of records, it can be read up to line {number} "
+                f"{self.path} is incomplete or damaged after line {number} "
                 f"({error}): copy or export it again"
             ) from error
 
 
 def _named_record(values: Mapping[str, Any]) -> tuple[str, RunRecord]:
-    """Undo `_compact`; return the digest a run was written under, too."""
+    """Undo `_compact`; also return the digest the run was written under."""
     plain = {name: value for name, value in values.items() if name != "digest"}
     try:
         history = [_epoch(row) for row in _rows(plain["history"])]
@@ -296,7 +296,7 @@ def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
 
 
 class Archives(RecordSource):
-    """Several archives read as one, for instance a file per study; a run is in one of them.
+    """Several archives read as one, for instance one file per study; each run is in only one of them.
 
     Examples
     --------

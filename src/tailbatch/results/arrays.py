@@ -1,4 +1,4 @@
-"""What a report takes from a run's bulky arrays: a few numbers, so that the arrays may stay behind."""
+"""The few numbers that a report needs from a run's bulky arrays, so that archives can drop them."""
 
 import logging
 import re
@@ -13,9 +13,9 @@ from tailbatch.results.spec import RunSpec
 
 Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
 
-#: Levels in percent of the quantiles that stand for the losses of a group of samples.
+#: Levels in percent of the quantiles that summarize the losses of a group of samples.
 PERCENT = tuple(range(1, 100))
-#: Where a record from an archive keeps what stands for its arrays.
+#: Where a record from an archive keeps the facts derived from its arrays.
 ARRAY_FACTS = "array_facts"
 #: Why there are no facts: the array file of a run is damaged or gone.
 UNREAD = "unread"
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
-    """Return the facts that an archive kept with a record, or else those of its arrays.
+    """Return the facts that an archive kept with a record, or compute them from its arrays.
 
-    An array file that is damaged or gone costs its run the curves drawn from it and nothing else:
-    the reason is logged, and kept as `UNREAD`.
+    If an array file is damaged or missing, its run loses only the curves drawn from it: the reason is
+    logged, and kept as `UNREAD`.
 
     Examples
     --------
@@ -39,9 +39,9 @@ def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
     if kept is not None:
         return dict(kept)
     try:
-        found = arrays(record.spec)
-        if found or not record.history:
-            return array_facts(record, found)
+        kept = arrays(record.spec)
+        if kept or not record.history:
+            return array_facts(record, kept)
         reason, detail = "the array file is missing", "there is no such file"
     except (DataError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         reason, detail = "the array file is damaged", str(error)
@@ -55,13 +55,13 @@ def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
 
 
 def array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return plain values that stand for the arrays kept with a run.
+    """Return plain values that summarize the arrays kept with a run.
 
     ``volatility`` is how unsteady the batch objectives are: the mean absolute step between neighboring
     batches after the warm-up, over their mean. ``correlations`` are Pearson's, over the training
     samples, of a sample's BCE and its own loss, by epoch (Figure 6). ``losses`` are the quantiles of
-    the samples' BCE by epoch and number of minority labels (Figures 1 and 5). What the arrays do not
-    tell is left out.
+    the samples' BCE by epoch and number of minority labels (Figures 1 and 5). Facts that the arrays do
+    not determine are left out.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _correlations(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
 def loss_quantiles(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Return the quantiles of the samples' losses by epoch and number of minority labels.
 
-    Reads ``sample_losses_<epoch>`` and ``minority_counts``; three and more minority labels are one
+    Reads ``sample_losses_<epoch>`` and ``minority_counts``; three or more minority labels form one
     group, because few samples have them. The levels are `PERCENT`.
 
     Examples

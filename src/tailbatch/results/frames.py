@@ -1,7 +1,7 @@
 """The records of a store as plain frames: runs, epochs, labels and sample losses.
 
-Everything a report says is a function of these frames, so records that lie elsewhere, for instance
-as the lines of one file (`tailbatch.results.archive`), make the same report.
+Everything in a report is a function of these frames, so records stored elsewhere, for instance as the
+lines of one file (`tailbatch.results.archive`), give the same report.
 """
 
 import json
@@ -20,7 +20,7 @@ from tailbatch.results.record import RunRecord
 from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import RunSpec
 
-# What the report draws of an epoch; all of it, for 1,625 runs, would not fit into memory.
+# The values of an epoch that the report draws; all of them, for 1,625 runs, would not fit in memory.
 _EPOCH = (
     "number",
     "steps",
@@ -35,13 +35,13 @@ _LABEL = ("positives", "minority", "average_precision", "f", "exposure")
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a report is made from.
+    """The frames a report is made from.
 
     Attributes
     ----------
     runs
-        One row per run, as `RunRecord.row` gives it, and what its selector said where that was asked
-        for. `tailbatch.analysis` adds the keys ``data``, ``learner`` and ``arm``.
+        One row per run, as `RunRecord.row` gives it, and its selector's diagnostics if requested.
+        `tailbatch.analysis` adds the keys ``data``, ``learner`` and ``arm``.
     curves
         One row per run and epoch: ``digest``, ``number``, ``steps``, ``seconds``, losses, validation
         metrics and shares.
@@ -52,16 +52,16 @@ class Evidence:
         One row per run, epoch and number of minority labels: ``samples``, and quantiles of their losses
         as ``q01`` to ``q99``.
     absent
-        One row per run that is wanted and not there: the spec's fields, ``digest``, and ``reason``,
-        which is empty where nobody has tried it yet.
+        One row per planned run without a record: the spec's fields, ``digest``, and ``reason``, which is
+        empty if the run has not been tried yet.
     datasets
         One row per dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
     correlations
         One row per run and epoch (a number, or ``"best"``): ``loss_correlation``.
     unread
-        One row per run whose array file is damaged or gone: ``digest`` and ``reason``.
+        One row per run whose array file is damaged or missing: ``digest`` and ``reason``.
     specs
-        The runs that are there, and those that are wanted.
+        The runs with a record, and the planned ones.
     """
 
     runs: pd.DataFrame
@@ -83,11 +83,11 @@ def read_store(
     Parameters
     ----------
     store
-        Where the records lie.
+        Where the records are.
     study
         Only the runs that the study of this name wants.
     diagnostics
-        What the selectors said at the end that the runs' frame is to have, too.
+        Names of the selectors' final diagnostics to add to the frame of runs.
 
     Examples
     --------
@@ -118,29 +118,29 @@ def read_store(
 
 
 def _dataset_facts(store: RecordSource, specs: Iterable[RunSpec]) -> pd.DataFrame:
-    """Return the facts of the datasets that `specs` use, or of all where there are no specs."""
+    """Return the facts of the datasets that `specs` use, or of all datasets without specs."""
     used = {(spec.dataset_digest, spec.preparation) for spec in specs}
     facts = pd.DataFrame(
-        {"dataset": printable(each.name), "preparation": name, "digest": each.digest, **values}
-        for each in store.datasets().values()
-        for name, values in each.facts.items()
-        if not used or (each.digest, name) in used
+        {"dataset": printable(facts.name), "preparation": name, "digest": facts.digest, **values}
+        for facts in store.datasets().values()
+        for name, values in facts.facts.items()
+        if not used or (facts.digest, name) in used
     )
-    # Machines that share a store note one dataset once for each folder it lies in.
+    # Machines that share a store record a dataset once for each folder it is in.
     return facts.drop_duplicates(ignore_index=True)
 
 
 def gather(
     records: Iterable[RunRecord], arrays: Arrays | None = None, diagnostics: Sequence[str] = ()
 ) -> Evidence:
-    """Read records once, each as it comes, and keep what a report needs of them.
+    """Read records once, one at a time, and keep what a report needs from them.
 
     Parameters
     ----------
     records
         For instance ``ResultStore(path).records()``.
     arrays
-        Gives the arrays kept with a run, for instance ``ResultStore(path).arrays``.
+        Returns the arrays kept with a run, for instance ``ResultStore(path).arrays``.
     diagnostics
         As in `read_store`.
 
@@ -175,7 +175,7 @@ def gather(
             ]
             unread += [{"digest": digest, "reason": facts[UNREAD]}] if UNREAD in facts else []
         specs.append(record.spec)
-    # Without any run, the columns are still there.
+    # The columns exist even without runs.
     nothing = _spec_row(RunSpec(dataset="", dataset_digest=""))
     return Evidence(
         runs=pd.DataFrame(rows or [nothing]).iloc[: len(rows)],
@@ -190,7 +190,7 @@ def gather(
 
 @contextmanager
 def _naming(digest: str) -> Iterator[None]:
-    """Say which record it is that holds something else than a run leaves."""
+    """Name the record in an error about values that no run writes."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -200,7 +200,7 @@ def _naming(digest: str) -> Iterator[None]:
 
 
 class _Columns:
-    """Rows kept as one array per run and column: 160,000 dictionaries would take a gigabyte."""
+    """Rows kept as one array per run and column; 160,000 dictionaries would take a gigabyte."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
@@ -228,7 +228,7 @@ def _epochs(history: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     scores = [epoch.get("validation") or {} for epoch in history]
     return {
         **{name: [epoch.get(name) for epoch in history] for name in _EPOCH},
-        **{f"validation_{name}": [each.get(name) for each in scores] for name in CURVES},
+        **{f"validation_{name}": [metrics.get(name) for metrics in scores] for name in CURVES},
     }
 
 
@@ -251,7 +251,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spec_row(spec: RunSpec) -> dict[str, Any]:
-    """Return the row of a run that left no record."""
+    """Return the row of a run without a record."""
     empty = RunRecord(
         spec=spec, validation={}, test={}, history=(), best_epoch=0, warm_up_digest=""
     )

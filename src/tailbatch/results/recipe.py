@@ -1,4 +1,4 @@
-"""The settings that the estimator, ``tailbatch fit`` and ``compare`` train with where none are named."""
+"""The default training settings of the estimator, ``tailbatch fit`` and ``compare``."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from tailbatch.results.spec import TrainingPlan
 
 DEFAULT_MODEL = "ensemble"
-"""The model that is trained where none is named."""
+"""The default model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One set of defaults, for every door.
+    """One set of defaults, the same for every entry point.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Recipe:
     def plan_with(self, **changes: Any) -> TrainingPlan:
         """Return the plan with other settings; None leaves one as it is.
 
-        Who asks for a number of epochs or steps gets so many, on small data, too.
+        An explicit number of epochs or steps is exact, on small data too.
 
         Examples
         --------
@@ -61,17 +61,18 @@ SOUND = Recipe(
     ),
     scale="auto",
 )
-"""What was best on validation rows of the development datasets with random batches (docs/training.md)."""
+"""The best settings on validation rows of the development datasets, with random batches
+(docs/training.md)."""
 
 PAPER = Recipe(plan=TrainingPlan(lr=1e-3), scale="minmax")
-"""The paper's plan for its own models and for modules of your own, at a rate at which they converge: at
-the paper's 1e-4 most are still learning after 100 epochs."""
+"""The paper's plan, for its own models and for custom modules, with a learning rate at which they
+converge: at the paper's 1e-4 most are still learning after 100 epochs."""
 
 
 def recipe_of(*models: object) -> Recipe:
-    """Return the settings for models that are trained alike: by name, as classes or as functions.
+    """Return the settings for models that are trained the same way: names, classes or functions.
 
-    Those of the default model wherever it takes part, and where no model is a network.
+    They are the default model's if it is among the models, or if no model is a network.
 
     Examples
     --------

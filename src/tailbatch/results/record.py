@@ -1,4 +1,4 @@
-"""What a run left, why one failed, and which runs a study wanted: plain values that JSON keeps."""
+"""Records of runs, failures and the plans of studies: plain values that JSON can hold."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ from tailbatch.results.spec import RunSpec, known_fields, pressure_text
 _SEAL = re.compile(rb',\n "digest": "(\w+)",\n "checksum": "(\w+)"\n}\n\Z')
 _OWN_SCHEMA = re.compile(rb'\n "schema": %d,' % SCHEMA)  # keys of the outermost table, and sorted
 _SPEC = b'\n "spec": '
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a character, which no text file could hold
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a surrogate pair, which no text file can hold
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
 
 
 def validation_column(metric: str) -> str:
-    """Return the name that tables give a metric on the validation rows.
+    """Return the column name of a metric on the validation rows.
 
     Examples
     --------
@@ -32,35 +32,35 @@ def validation_column(metric: str) -> str:
 
 
 class NewerRecordError(ResultError):
-    """A record written by a newer version: it is whole, so it is never set aside."""
+    """A record written by a newer version: it is intact, so it is never set aside."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What a run left; written once.
+    """The record of a run; written once.
 
     Parameters
     ----------
     spec
         The run.
     validation, test
-        Every metric at the best validation epoch; None where it is undefined. ``tuned_<metric>`` is
-        the same with each label's threshold tuned on the validation rows.
+        Every metric at the best validation epoch; None if it is undefined. ``tuned_<metric>`` is the
+        same with each label's threshold tuned on the validation rows.
     history
-        One mapping an epoch: number, steps and seconds so far, losses, validation metrics, shares.
+        One mapping per epoch: number, steps and seconds so far, losses, validation metrics, shares.
     best_epoch
         Counted from 1.
     warm_up_digest
-        Names the weights at the end of the warm-up; compared strategies share it.
+        Identifies the weights at the end of the warm-up; compared strategies share it.
     labels
-        One mapping a label: name, positives in the training rows, minority or not, test metrics, and
-        how often it was drawn against its frequency.
+        One mapping per label: name, positives in the training rows, minority or not, test metrics, and
+        how often it was drawn relative to its frequency.
     diagnostics
-        What the selector says of its draws, and the number of steps and of samples drawn.
+        The selector's facts about its draws, and the numbers of steps and drawn samples.
     max_lag
-        Most batches that were drawn before an earlier one was observed.
+        The most batches drawn before an earlier one was observed.
     seconds
-        Training time, evaluation not counted.
+        Training time, excluding evaluation.
     versions, machine
         Packages and hardware, for the record only: they are not part of the digest.
 
@@ -92,12 +92,12 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Undo `to_json`; anything else is an error that says what is wrong."""
+        """Undo `to_json`; invalid text is an error that says what is wrong."""
         return cls.from_dict({k: v for k, v in from_json(text).items() if k not in _SEAL_KEYS})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a record of the plain values that JSON gives."""
+        """Make a record from plain JSON values."""
         values = known_fields(cls, values)
         try:
             values["spec"] = RunSpec.from_dict(values["spec"])
@@ -108,7 +108,7 @@ class RunRecord:
             raise ResultError(f"not a run record: {error}") from error
 
     def row(self) -> dict[str, Any]:
-        """Return the run as one row of a table: plain cells only, as CSV and Parquet keep them."""
+        """Return the run as one row of a table: plain cells only, for CSV and Parquet."""
         spec = self.spec.to_dict()
         plan = spec.pop("plan")
         spec["selection_pressure"] = pressure_text(self.spec.selection_pressure)
@@ -131,7 +131,7 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFailure:
-    """Why a run could not be done.
+    """Why a run failed.
 
     Examples
     --------
@@ -147,19 +147,19 @@ class RunFailure:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a failure of the plain values that JSON gives."""
+        """Make a failure from plain JSON values."""
         values = known_fields(cls, values)
         try:
             return cls(**values | {"spec": RunSpec.from_dict(values["spec"])})
         except (KeyError, TypeError) as error:
-            raise ResultError(f"not a failure of a run: {error}") from error
+            raise ResultError(f"not the failure of a run: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
     """The runs a study wants, whether they are done or not.
 
-    ``shows`` names the tables and figures of the paper that the runs are for.
+    ``shows`` names the tables and figures of the paper that the runs reproduce.
 
     Examples
     --------
@@ -173,16 +173,16 @@ class StudyPlan:
     shows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # Its file is called after it, and must lie in the store.
+        # Its file is named after it, and must be inside the store.
         if not _FILE_NAME.fullmatch(self.name):
             raise ResultError(
-                "a study's name is 1 to 100 letters, digits, spaces and marks, none of them / or \\, "
-                f"and starts with no dot, got {self.name[:120]!r}"
+                "a study's name has 1 to 100 printable characters, without / or \\, and does not "
+                f"start with a dot, got {self.name[:120]!r}"
             )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a study's plan of the plain values that JSON gives."""
+        """Make a study's plan from plain JSON values."""
         values = known_fields(cls, values)
         try:
             values["specs"] = tuple(RunSpec.from_dict(spec) for spec in values["specs"])
@@ -199,12 +199,13 @@ class DatasetFacts:
     Parameters
     ----------
     name, path, labels, columns
-        What it is called, the file it was read from, which columns are its labels, and what the others
-        were taken for where that was said.
+        Its name, the file it was read from, which columns are its labels, and how the others were read,
+        if specified.
     size, modified
-        The file's bytes and time of change (nanoseconds); other ones mean another content.
+        The file's size in bytes and modification time in nanoseconds; if either differs, the content
+        may have changed.
     digest
-        The content.
+        Identifies the content.
     facts
         For each preparation: n_samples, n_features, n_labels, label_cardinality, label_density and
         mean_imbalance_ratio of the whole dataset.
@@ -226,7 +227,7 @@ class DatasetFacts:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make the facts of the plain values that JSON gives."""
+        """Make the facts from plain JSON values."""
         try:
             return cls(**known_fields(cls, values))
         except TypeError as error:
@@ -234,16 +235,16 @@ class DatasetFacts:
 
 
 def to_json(values: Mapping[str, Any]) -> str:
-    """Return plain values with the schema's number as text; NaN becomes null."""
+    """Return plain values and the schema number as text; NaN becomes null."""
     numbered = {"schema": SCHEMA, **values}
     return json.dumps(without_nan(numbered), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> dict[str, Any]:
-    """Undo `to_json`: return the values without the schema's number, in the words of ours."""
+    """Undo `to_json`: return the values without the schema number, upgraded to the current schema."""
     try:
         values = json.loads(text)
-        if _HALF.search(text):  # only then, as it costs as much as reading
+        if _HALF.search(text):  # only if needed, as it costs as much as reading
             json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ResultError(f"not a run record: {error}") from error
@@ -259,7 +260,7 @@ def from_json(text: str) -> dict[str, Any]:
 
 
 def _seal(text: str, digest: str) -> str:
-    """Add the run's digest and a checksum of all before, as the last two keys of the object."""
+    """Add the run's digest and a checksum of everything before, as the last two keys of the object."""
     body = text.removesuffix("\n}\n")
     return f'{body},\n "digest": "{digest}",\n "checksum": "{_checksum(body.encode())}"\n}}\n'
 
@@ -282,7 +283,7 @@ def sealed_digest(text: bytes) -> str | None:
 
 
 def current_digest(text: bytes, sealed: str) -> str:
-    r"""Return today's digest of the run that a sealed text is about, reading no more than its spec.
+    r"""Return the current digest of the run that a sealed text is about, reading only its spec.
 
     Examples
     --------
@@ -308,7 +309,7 @@ def _cell(value: Any) -> Any:
 
 
 def without_nan(value: Any) -> Any:
-    """Return nested values with None for every number that JSON does not have.
+    """Return nested values with None for every number that JSON cannot represent.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What earlier versions wrote, said in today's words.
+"""Upgrades of records that earlier versions wrote to the current schema.
 
 Schema 1 had no field for the loss, which was the MLP's hyperparameter ``objective``; the MLP averaged it
 over labels and started without a prior; MPVAE multiplied the plan's learning rate by its ``lr_ratio``.
@@ -12,7 +12,7 @@ from typing import Any
 from tailbatch.errors import ResultError
 
 SCHEMA = 2
-"""Raised when the meaning of a spec or record changes; newer ones are told apart by it."""
+"""Increased when the meaning of a spec or record changes, so that newer records are recognized."""
 
 _SPEC_1: dict[str, Any] = {
     "preparation": "full",
@@ -44,7 +44,7 @@ _AVERAGED = {"prior_bias": False, "reduction": "mean"}
 _LR_RATIO = 10.0
 
 FORMER = "former_digest"
-"""Where a spec that was upgraded keeps the digest it was written under."""
+"""Where an upgraded spec keeps the digest it was written under."""
 
 
 def digest_of(values: Mapping[str, Any], schema: int = SCHEMA) -> str:
@@ -60,14 +60,14 @@ def digest_of(values: Mapping[str, Any], schema: int = SCHEMA) -> str:
 
 
 def refuse_option(value: object) -> object:
-    """Raise for a value that JSON does not have."""
+    """Raise for a value that JSON cannot represent."""
     raise ResultError(
         f"options must be strings, numbers, booleans, or lists and tables of them, got {value!r}"
     )
 
 
 def upgraded(values: Any) -> Any:
-    """Return what JSON of schema 1 held with every spec in today's words; others stay as they are.
+    """Return JSON values of schema 1 with every spec upgraded; other schemas are returned unchanged.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def upgraded(values: Any) -> Any:
 
 
 def upgraded_spec(spec: Any) -> Any:
-    """Return a spec of schema 1 in today's words, and the digest it had; what is no spec stays.
+    """Return an upgraded spec of schema 1, with the digest it had; anything else is returned unchanged.
 
     Examples
     --------
@@ -116,9 +116,9 @@ def upgraded_spec(spec: Any) -> Any:
 
 
 def former_digest(spec: Mapping[str, Any], usual: Mapping[str, Any]) -> str | None:
-    """Return the digest that schema 1 would have given to a run, None where it had no words for it.
+    """Return the digest that schema 1 would have given a run, or None if it could not express it.
 
-    A field of the plan that schema 1 lacked must be as `usual`.
+    A field of the plan that schema 1 lacked must be as in `usual`.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def _complete(values: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, A
 
 
 def _product(lr: Any, factor: Any) -> float:
-    """Return a product of two decimals as one writes it: 0.003, not 0.0029999999999999996."""
+    """Return a product of two decimals without rounding noise: 0.003, not 0.0029999999999999996."""
     return float(f"{_number('lr', lr) * _number('lr_ratio', factor):.12g}")
 
 

@@ -1,4 +1,4 @@
-"""Records to read, wherever they lie: the tables that any source of them gives."""
+"""Records to read, wherever they are stored, and the tables that any source provides."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -27,14 +27,14 @@ class RecordSource(ABC):
     Attributes
     ----------
     path
-        Where they lie.
+        Where they are stored.
     """
 
     path: Path
 
     @abstractmethod
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
-        """Yield the records in the order of digests, or only those that a study wants."""
+        """Yield the records in the order of digests, or only those of one study."""
 
     @abstractmethod
     def studies(self) -> tuple[StudyPlan, ...]:
@@ -42,7 +42,7 @@ class RecordSource(ABC):
 
     @abstractmethod
     def failures(self) -> tuple[RunFailure, ...]:
-        """Return why runs could not be done, in the order of digests."""
+        """Return why runs failed, in the order of digests."""
 
     @abstractmethod
     def datasets(self) -> dict[str, DatasetFacts]:
@@ -50,7 +50,7 @@ class RecordSource(ABC):
 
     @abstractmethod
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
-        """Return the arrays kept with a run; none where there are none."""
+        """Return the arrays kept with a run; empty if there are none."""
 
     def study(self, name: str) -> StudyPlan:
         """Return the study of that name."""
@@ -66,12 +66,12 @@ class RecordSource(ABC):
 
         Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
         ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
-        written as people write them (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
+        written as in study files (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
         """
         return _table([record.row() for record in self.records(study)])
 
     def curves(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row per run and epoch: the run's digest and what its history says."""
+        """Return one row per run and epoch: the run's digest and the epoch's entry in its history."""
         return _table(
             [
                 {"digest": record.spec.digest, **_flat(epoch)}
@@ -81,7 +81,7 @@ class RecordSource(ABC):
         )
 
     def labels(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row per run and label: the run's digest and what it says of the label."""
+        """Return one row per run and label: the run's digest and its results for the label."""
         return _table(
             [
                 {"digest": record.spec.digest, **label}

@@ -30,8 +30,8 @@ NO_BATCHES = "none"
 """The strategy of a learner without batches (`tailbatch.classical`)."""
 
 Pressure: TypeAlias = float | tuple[float, float] | Literal["imbalance"] | None
-"""A number, a pair (from, to) annealed geometrically, as high as the labels are imbalanced, or None for
-a strategy without pressure."""
+"""A number, a pair (from, to) annealed geometrically, ``"imbalance"`` for the labels' own imbalance, or
+None for a strategy without pressure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,50 +44,51 @@ class TrainingPlan:
     Parameters
     ----------
     epochs
-        Passes of n drawn samples each, the warm-up included.
+        Passes of n drawn samples each, including the warm-up.
     batch_size
-        Samples a batch.
+        Samples per batch.
     lr, weight_decay
         The optimizer's step size and decay.
     warm_up_epochs
         Plain shuffled epochs at the start, over which a constant learning rate is reached linearly.
     selection_loss
-        What the selector hears: ``"bce"``, each label's binary cross-entropy, or ``"model"``, each
-        sample's share of the model's own objective.
+        The losses the selector observes: ``"bce"``, each label's binary cross-entropy, or ``"model"``,
+        each sample's share of the model's own objective.
     best_by
         The validation metric that picks the best epoch.
     early_stopping
-        Stop after so many evaluated epochs without a better one; None never stops early.
+        Stop after this many evaluated epochs without improvement; None never stops early.
     scheduler, scheduler_options
-        A class of ``torch.optim.lr_scheduler`` by name, stepped once an epoch after the warm-up, and
+        A class of ``torch.optim.lr_scheduler`` by name, stepped once per epoch after the warm-up, and
         its arguments.
     gradient_clip
         Largest gradient norm; None does not clip.
     training_loss_every
-        Measure objective and BCE over all training rows every so many epochs, 0 never; None: every
-        epoch up to 20,000 rows, every tenth above.
+        Epochs between measurements of objective and BCE over all training rows; 0 never measures them.
+        None measures every epoch up to 20,000 rows, and every tenth above.
     sample_loss_epochs
-        Epochs (from 1) after which every training sample's BCE and own objective are kept.
+        Epochs (from 1) after which every training sample's BCE and objective are kept.
     schedule
         ``"constant"`` after the rise over the warm-up epochs; or ``"cosine"``: a linear rise over
-        `warm_up_share` of all steps, then a cosine to zero, step by step. The warm-up epochs then
-        only say how long batches are shuffled.
+        `warm_up_share` of all steps, then a cosine to zero, step by step. With a cosine, the warm-up
+        epochs only determine how long batches are shuffled.
     warm_up_share
         Share of all steps over which a cosine schedule rises.
     optimizer
-        ``"adam"``, whose decay is an L2 penalty on the objective; ``"adamw"``, whose decay is apart from
-        the gradient; or ``"adam_mini"``, which is AdamW with one second moment per output unit.
+        ``"adam"``, whose decay is an L2 penalty on the objective; ``"adamw"``, whose decay is decoupled
+        from the gradient; or ``"adam_mini"``, which is AdamW with one second moment per output unit.
     ema
-        Decay of a moving average of the weights, for instance 0.99: it is what is evaluated and kept.
+        Decay of a moving average of the weights, for instance 0.99; the average is evaluated and kept.
         None keeps the weights themselves.
     steps
-        How many batches to train on, in place of `epochs`; the last epoch may be cut short.
+        Number of batches to train on, instead of `epochs`; the last epoch may be cut short.
     evaluate_every
-        Score the validation rows at the first end of an epoch that is so many steps after the last
-        time, and at the very end; None: after every epoch. For small data, whose epochs are short.
+        Score the validation rows at the first end of an epoch at least this many steps after the last
+        evaluation, and at the very end; None scores after every epoch. For small data, whose epochs are
+        short.
     min_steps
-        Train for at least so many batches: on small data, whose epochs are short, for more than
-        `epochs` epochs. Ignored where `steps` is given.
+        Train on at least this many batches: on small data, whose epochs are short, for more than
+        `epochs` epochs. Ignored if `steps` is given.
 
     Examples
     --------
@@ -151,7 +152,7 @@ class TrainingPlan:
             )
 
     def n_epochs(self, n_samples: int) -> int:
-        """Return how many epochs a training on so many samples takes, the last perhaps cut short."""
+        """Return how many epochs training on this many samples takes; the last may be cut short."""
         per_epoch = math.ceil(n_samples / self.batch_size)
         if self.steps is None:
             return max(self.epochs, math.ceil((self.min_steps or 0) / per_epoch))
@@ -167,8 +168,8 @@ _LATER_FIELDS = (
     "evaluate_every",
     "min_steps",
 )
-"""Fields of the plan that came after records were first kept: where they have their default they are
-not written, so the records of before keep their names."""
+"""Fields of the plan added after records were first kept. They are written only if they differ from
+their defaults, so that earlier records keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,24 +179,25 @@ class RunSpec:
     Parameters
     ----------
     dataset, dataset_digest
-        The dataset's name, and its content in hexadecimal digits, so that two files of one name are
-        two datasets.
+        The dataset's name, and a hexadecimal digest of its content, so that two files with the same name
+        are two datasets.
     preparation
-        What is done to the dataset, as in `tailbatch.data.prepare`.
+        How the dataset is prepared, as in `tailbatch.data.prepare`.
     n_folds, fold
         How many folds there are and which one is held out, counted from 0. The folds do not depend
         on `seed`.
     model, hyperparameters
-        The model's name and what differs from its defaults.
+        The model's name, and the settings that differ from its defaults.
     loss, loss_options
-        The loss in the model's objective, and what differs from its defaults; None is the model's own.
+        The loss in the model's objective, and the options that differ from its defaults; None is the
+        model's own loss.
     strategy, selection_pressure, strategy_options
-        The selection strategy, ``"none"`` for a learner without batches (`tailbatch.classical`), which
-        the plan does not concern; its pressure: a number, a pair (from, to) annealed geometrically over
-        the epochs after the warm-up, ``"imbalance"`` for MeanIR of the training rows, or None where the
-        strategy has none; and further options.
+        The selection strategy, or ``"none"`` for a learner without batches (`tailbatch.classical`), to
+        which the plan does not apply. Its pressure: a number, a pair (from, to) annealed geometrically
+        over the epochs after the warm-up, ``"imbalance"`` for MeanIR of the training rows, or None if the
+        strategy has none. Its other options.
     seed
-        Names the initial weights, the batches and the noise.
+        Determines the initial weights, the batches and the noise.
     plan
         How the model is trained.
     scale
@@ -233,7 +235,7 @@ class RunSpec:
             raise ResultError(f"fold must be below n_folds ({self.n_folds}), got {self.fold}")
         if self.loss is None and self.loss_options:
             raise ResultError(f"loss_options need a loss, got {dict(self.loss_options)!r:.60}")
-        # One pressure has one spelling, else 16 and 16.0 would be two runs.
+        # One spelling per pressure; otherwise 16 and 16.0 would be two runs.
         pressure = self.selection_pressure
         if pressure is None or pressure == "imbalance":
             return
@@ -256,12 +258,12 @@ class RunSpec:
         return former_digest(self.to_dict(), _usual_plan())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as JSON keeps them."""
+        """Return plain values that JSON can hold."""
         plain: dict[str, Any] = json.loads(json.dumps(self._values(), default=refuse_option))
         return plain
 
     def _values(self) -> dict[str, Any]:
-        # Not asdict, which copies every value: a study makes a digest for each of its runs.
+        # Not asdict, which copies every value: a study computes a digest for each of its runs.
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         plan = {
             item.name: value
@@ -269,7 +271,8 @@ class RunSpec:
             if (value := getattr(self.plan, item.name)) != item.default
             or item.name not in _LATER_FIELDS
         }
-        if self.scale == "minmax":  # as runs were before there was a choice, which keep their names
+        # The only scaling of earlier versions, whose runs keep their names.
+        if self.scale == "minmax":
             del values["scale"]
         return values | {"plan": plan}
 
@@ -285,12 +288,12 @@ class RunSpec:
         spec["plan"] = TrainingPlan(**plan)
         made = cls(**spec)
         if former is not None:
-            vars(made)[FORMER] = former  # what `former_digest` would work out, to the letter
+            vars(made)[FORMER] = former  # exactly what `former_digest` would compute
         return made
 
 
 def parse_pressure(text: str | float) -> Pressure:
-    """Read a pressure as people write it: a number, ``"64:1"``, which falls, or ``"imbalance"``.
+    """Parse a pressure: a number, ``"64:1"`` for one annealed from 64 to 1, or ``"imbalance"``.
 
     Examples
     --------
@@ -317,7 +320,7 @@ def parse_pressure(text: str | float) -> Pressure:
 
 
 def pressure_text(pressure: Pressure) -> str:
-    """Write a pressure as people do; undo `parse_pressure`.
+    """Format a pressure; undo `parse_pressure`.
 
     Examples
     --------
@@ -331,7 +334,7 @@ def pressure_text(pressure: Pressure) -> str:
 
 
 def known_fields(kind: type, values: Any) -> dict[str, Any]:
-    """Return `values` as keyword arguments of the dataclass `kind`, refusing others than it has.
+    """Return `values` as keyword arguments of the dataclass `kind`, rejecting unknown ones.
 
     Examples
     --------
@@ -369,27 +372,27 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @cache
 def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type's origin and arguments; a thousand records ask for the same few."""
+    """Return a type's origin and arguments; cached, as a thousand records need the same few."""
     return get_origin(hint), get_args(hint)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value that JSON or TOML gave is of a type; lists stand for tuples."""
+    """Return whether a value from JSON or TOML is of a type; lists stand for tuples."""
     kind, of = _taken_apart(hint)
     if kind in (Union, UnionType):
-        return any(_fits(value, each) for each in of)
+        return any(_fits(value, option) for option in of)
     if kind is Literal:
         return isinstance(value, str) and value in of
     if kind is tuple and Ellipsis not in of:
         is_as_long = isinstance(value, list | tuple) and len(value) == len(of)
         return is_as_long and all(map(_fits, value, of))
     if kind in (tuple, list, Sequence):
-        return isinstance(value, list | tuple) and all(_fits(each, of[0]) for each in value)
+        return isinstance(value, list | tuple) and all(_fits(item, of[0]) for item in value)
     if kind is Mapping:
-        # A record's curves are such tables by the hundred: what may be anything is not looked at.
+        # A record's curves are hundreds of such tables: values that may be anything are not checked.
         anything = of[1] is Any
         return isinstance(value, Mapping) and (
-            anything or all(_fits(each, of[1]) for each in value.values())
+            anything or all(_fits(item, of[1]) for item in value.values())
         )
     if kind in (type, Callable):
         return callable(value)
@@ -409,7 +412,7 @@ def _at_least(bound: int, **values: float | None) -> None:
 
 def _one_of(name: str, value: str, *known: str) -> None:
     if value not in known:
-        choices = " or ".join(f'"{each}"' for each in known)
+        choices = " or ".join(f'"{choice}"' for choice in known)
         raise ResultError(f"{name} must be {choices}, got {value!r}")
 
 

@@ -1,4 +1,4 @@
-"""A folder of run records that processes and machines may share."""
+"""A folder of run records that processes and machines can share."""
 
 import logging
 import time
@@ -39,24 +39,24 @@ class ResultStore(RecordSource):
     ==================================== =============================================================
     ``runs/<digest>.json``               a run's record
     ``runs/<digest>.npz``                its bulky arrays
-    ``checkpoints/<digest>.safetensors`` from which an interrupted run resumes
-    ``checkpoints/<digest>.epoch``       the epochs it has done
-    ``failures/<digest>.json``           why a run could not be done
+    ``checkpoints/<digest>.safetensors`` the checkpoint from which an interrupted run resumes
+    ``checkpoints/<digest>.epoch``       the number of epochs it has finished
+    ``failures/<digest>.json``           why a run failed
     ``studies/<name>.json``              the runs a study wants
     ``datasets/<digest>.json``           content and size of the datasets, by file
-    ``damaged/``                         records that cannot be read
+    ``damaged/``                         records that could not be read
     ==================================== =============================================================
 
-    Each file is written whole or not at all, and a record is never changed: when two processes do
-    the same run, the second replaces the record by an equal one. A record that cannot be read is
-    moved to ``damaged/`` with a log message, so that its run is done again. Several studies may share
-    a store, and a run that both want is done once. Records of an earlier version stay as they are, under
-    the digest they had, and count as what they are called today.
+    Files are written atomically, and a record never changes: when two processes do the same run, the
+    second replaces the record with an equal one. A record that cannot be read is moved to ``damaged/``
+    with a log message, so that its run is done again. Several studies can share a store; a run that
+    several of them want is done once. Records of an earlier version are kept unchanged, under the
+    digest they had, and are found under their current digest.
 
     Parameters
     ----------
     path
-        The folder; it is made when something is first kept.
+        The folder; it is created when something is first kept.
 
     Examples
     --------
@@ -91,14 +91,14 @@ class ResultStore(RecordSource):
                 failure.unlink(missing_ok=True)
 
     def get(self, spec: RunSpec) -> RunRecord:
-        """Return the record of a run that is done."""
+        """Return the record of a finished run."""
         for path in self._places("runs", spec):
             if path.exists():
                 return self._record(path)
         raise ResultError(f"{self.path} has no record of run {spec.digest}: it is not done yet")
 
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
-        """Return the arrays kept with a run; none where there are none."""
+        """Return the arrays kept with a run; empty if there are none."""
         for record in self._places("runs", spec):
             path = record.with_suffix(".npz")
             if path.exists():
@@ -110,31 +110,31 @@ class ResultStore(RecordSource):
         return self.path / "checkpoints" / f"{spec.digest}.safetensors"
 
     def epochs_done(self, spec: RunSpec) -> int:
-        """Return the epochs that a run in progress says it has done; 0 where nothing is known."""
+        """Return the number of epochs that a run in progress has finished; 0 if unknown."""
         try:
             return int(self._epoch_file(spec).read_text())
         except (OSError, ValueError):
             return 0
 
     def is_under_way(self, spec: RunSpec) -> bool:
-        """Whether somebody, here or on another machine, has worked on the run in the last minute."""
+        """Whether some process, here or on another machine, worked on the run in the last minute."""
         try:
             return time.time() - self._epoch_file(spec).stat().st_mtime < _MINUTE
         except FileNotFoundError:
             return False
 
     def note_epoch(self, spec: RunSpec, epochs_done: int) -> None:
-        """Say that a run is in progress; others may read it at any moment, so nothing is flushed."""
+        """Mark a run as in progress. The mark need not survive a crash, so it is not flushed to disk."""
         path = self._epoch_file(spec)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(str(epochs_done))
 
     def note_pause(self, spec: RunSpec) -> None:
-        """Say that nobody works on a run now; its checkpoint stays."""
+        """Mark a run as no longer in progress; its checkpoint is kept."""
         self._epoch_file(spec).unlink(missing_ok=True)
 
     def forget_progress(self, spec: RunSpec) -> None:
-        """Remove what a run in progress keeps, because it is done."""
+        """Remove the progress files of a finished run."""
         self.checkpoint(spec).unlink(missing_ok=True)
         self.note_pause(spec)
 
@@ -162,11 +162,11 @@ class ResultStore(RecordSource):
         return frozenset(digest for digest in digests if digest is not None)
 
     def keep_failure(self, failure: RunFailure) -> None:
-        """Keep why a run could not be done; a later success removes it."""
+        """Keep why a run failed; a later success removes it."""
         self._keep("failures", failure.spec.digest, asdict(failure))
 
     def failures(self) -> tuple[RunFailure, ...]:
-        """Return why runs could not be done, in the order of digests."""
+        """Return why runs failed, in the order of digests."""
         return tuple(failure for _, failure in self._kept("failures", RunFailure.from_dict))
 
     def keep_study(self, plan: StudyPlan) -> None:
@@ -191,7 +191,7 @@ class ResultStore(RecordSource):
         return dict(self._kept("datasets", DatasetFacts.from_dict))
 
     def tidy(self) -> None:
-        """Remove what killed writers left; what a living one writes, here or elsewhere, stays."""
+        """Remove the leftovers of killed writers; files being written, here or elsewhere, stay."""
         for folder in (self.path, *self.path.glob("[!.]*/")):
             sweep(folder)
 
@@ -199,7 +199,7 @@ class ResultStore(RecordSource):
         return self.path / kind / f"{name}.json"
 
     def _places(self, kind: str, spec: RunSpec) -> Iterator[Path]:
-        """Yield where the file of a run may lie: under its digest, and under the one it had before."""
+        """Yield the possible paths of a run's file: under its digest, and under its former one."""
         yield self._file(kind, spec.digest)
         if spec.former_digest is not None:
             yield self._file(kind, spec.former_digest)
@@ -209,7 +209,7 @@ class ResultStore(RecordSource):
 
     def _files(self, kind: str) -> Iterator[Path]:
         for path in sorted((self.path / kind).glob("*.json")):
-            if not path.name.startswith("."):  # else another process is writing it
+            if not path.name.startswith("."):  # otherwise another process is writing it
                 yield path
 
     def _keep(self, kind: str, name: str, values: Mapping[str, Any]) -> None:
@@ -219,7 +219,7 @@ class ResultStore(RecordSource):
     def _kept(
         self, kind: str, made: Callable[[Mapping[str, Any]], _Kept]
     ) -> Iterator[tuple[str, _Kept]]:
-        """Yield the name of each file of a kind and what it holds; a damaged one is set aside."""
+        """Yield the name and content of each file of a kind; damaged files are set aside."""
         for path in self._files(kind):
             try:
                 yield path.stem, made(from_json(_read(path)))
@@ -241,13 +241,14 @@ class ResultStore(RecordSource):
         return record
 
     def _whole_digest(self, path: Path) -> str | None:
-        """Return today's digest of the run in a file; None if the file is damaged, and set aside."""
+        """Return the current digest of the run in a file; set a damaged file aside and return None."""
         try:
             text = path.read_bytes()
         except FileNotFoundError:
             return None  # another process has just set it aside
         if sealed_digest(text) == path.stem:
-            with suppress(ResultError, TypeError, ValueError):  # a whole one of another maker's
+            # An intact file may have been written by other software.
+            with suppress(ResultError, TypeError, ValueError):
                 return current_digest(text, path.stem)
         record = self._readable(path)
         return None if record is None else record.spec.digest
@@ -270,7 +271,7 @@ class ResultStore(RecordSource):
             aside.parent.mkdir(exist_ok=True)
             path.replace(aside)
         _log.warning(
-            "%s is damaged (%s); moved to %s, its run is to be done again", path, error, aside
+            "%s is damaged (%s); moved to %s, its run will be done again", path, error, aside
         )
 
     @contextmanager

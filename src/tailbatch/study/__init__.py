@@ -1,4 +1,4 @@
-"""Fair comparisons: the grid of runs, one run, and all of them in parallel, resumable."""
+"""Fair comparisons: a grid of runs, a single run, and a resumable parallel runner."""
 
 from tailbatch.study.grid import Study, known_studies, load_study
 from tailbatch.study.pool import ThisProcess, WorkerPool

@@ -1,4 +1,4 @@
-"""Custom strategies, models and losses of a study: what runs call them, and who can do these runs."""
+"""Custom strategies, models and losses of a study: their names in runs, and where they can run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -12,16 +12,16 @@ from tailbatch.results import RunSpec
 from tailbatch.selection import STRATEGIES
 
 Entry: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
-"""A name, a class, a function, or a table with one of them as its name and settings of its own."""
+"""A name, a class, a function, or a table with one of them as its name, plus settings."""
 NamedEntry: TypeAlias = str | Mapping[str, Any]
-"""An entry whose name is a text, as a study file has it."""
+"""An entry whose name is a string, as in a study file."""
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "strategy": STRATEGIES,
     "model": MODELS,
     "loss": LOSSES,
 }
-"""Where the names in the fields of a run are looked up."""
+"""The registry for the names in each field of a run."""
 
 
 class Custom(NamedTuple):
@@ -61,7 +61,7 @@ def _named(field: str, entry: Any) -> NamedEntry:
         return {**entry, "name": _named(field, code)}
     if isinstance(entry, Loss):
         raise StudyError(
-            f"the loss {entry!r:.60} is made for some rows already: give its class, or a function of "
+            f"the loss {entry!r:.60} is already made for some rows: give its class, or a function of "
             "the labels, so that each fold makes its own"
         )
     if not callable(entry):
@@ -71,24 +71,24 @@ def _named(field: str, entry: Any) -> NamedEntry:
 
 
 def customs_of(spec: RunSpec) -> tuple[Custom, ...]:
-    """Return what a run needs from outside the package, known in this process.
+    """Return the code from outside the package that a run needs, as known in this process.
 
     Examples
     --------
     >>> customs_of(RunSpec(dataset="a", dataset_digest="", strategy="hard"))
     ()
     """
-    found = []
+    customs = []
     for field, registry in REGISTRIES.items():
         name = getattr(spec, field)
         code = registry.loaded(name)
         if code is not None and not qualified_name(code).startswith("tailbatch."):
-            found.append(Custom(field, name, code, registry.is_registered(name)))
-    return tuple(found)
+            customs.append(Custom(field, name, code, registry.is_registered(name)))
+    return tuple(customs)
 
 
 def can_travel(custom: Custom) -> bool:
-    """Tell whether another process can import the code: not what a script or notebook defines.
+    """Return whether another process can import the code; it cannot if a script or notebook defines it.
 
     Examples
     --------
@@ -102,13 +102,13 @@ def can_travel(custom: Custom) -> bool:
         return False
     try:
         ForkingPickler.dumps(custom.code)
-    except Exception:  # whatever the hooks of somebody else's object raise
+    except Exception:  # hooks of foreign objects may raise anything
         return False
     return True
 
 
 def make_known(customs: Sequence[Custom]) -> None:
-    """Make what came from another process known under the names it has there."""
+    """Register code that came from another process under the names it has there."""
     for custom in customs:
         registry = REGISTRIES[custom.field]
         if registry.loaded(custom.name) is not None:
@@ -120,7 +120,7 @@ def make_known(customs: Sequence[Custom]) -> None:
 
 
 def unregistered(spec: RunSpec) -> dict[str, str]:
-    """Return where the code is that a run names by a digest of it, by field of the run.
+    """Return where the code named by a digest is defined, by field of the run.
 
     Examples
     --------

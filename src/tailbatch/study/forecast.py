@@ -1,4 +1,4 @@
-"""What runs cost: the cheapest first, and how long the rest will take."""
+"""The cost of runs: the order in which they run, cheapest first, and how long the rest will take."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from tailbatch.results import DatasetFacts, RunSpec
 
 Cell: TypeAlias = tuple[str, str, str, int, int]
 
-#: Rough seconds a run of each model against the MLP's, for order only.
+#: Rough seconds per run of each model relative to the MLP, used only for ordering.
 _MODELS: dict[str, float] = {"mlp": 1, "c2ae": 2, "mpvae": 3, "clif": 5, "dela": 8, "paca": 20}
 _MODELS |= {"logistic": 0.1, "balanced_logistic": 0.1, "forest": 0.2, "boosting": 20}
 #: Runs of one dataset and model after which more would not change a forecast much.
@@ -16,7 +16,7 @@ _ENOUGH = 3
 
 
 def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
-    """Return a rough cost of a run, in no unit: rows x epochs x width x model.
+    """Return a rough, unitless cost of a run: rows x epochs x width x model.
 
     Examples
     --------
@@ -37,15 +37,15 @@ def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
 def cheapest_first(
     specs: Iterable[RunSpec], facts: Mapping[str, DatasetFacts]
 ) -> tuple[RunSpec, ...]:
-    """Return the runs ordered by cost; runs of equal cost, which are compared, stay together."""
+    """Return the runs ordered by cost; runs that are compared cost the same and stay together."""
     return tuple(sorted(specs, key=lambda spec: cost(spec, facts)))
 
 
 class Forecast:
-    """Learns from finished runs how long others take.
+    """Predicts from finished runs how long others take.
 
-    A run takes as long as others of its dataset and model did on average; where there are none yet,
-    as long as its cost suggests.
+    The prediction is the average time of runs with the same dataset and model; if there are none yet,
+    it follows from the cost.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Forecast:
         self._cost = self._time = 0.0
 
     def learn(self, spec: RunSpec, seconds: float) -> None:
-        """Take note of a finished run."""
+        """Learn from a finished run."""
         self._done[_cell(spec)] += 1
         self._seconds[_cell(spec)] += seconds
         self._cost += cost(spec, self._facts)
@@ -81,7 +81,7 @@ class Forecast:
         return self._done[_cell(spec)] >= _ENOUGH
 
     def seconds(self, specs: Iterable[RunSpec]) -> float | None:
-        """Return how long these runs take one after the other; None before the first has finished."""
+        """Return how long these runs take in sequence; None before the first run has finished."""
         if not self._cost:
             return None
         return sum(self._one(spec) for spec in specs)

@@ -1,4 +1,4 @@
-"""A study: which runs are compared, from Python, from a TOML file or from the command line."""
+"""A study: the runs to compare, given in Python, in a TOML file or on the command line."""
 
 import hashlib
 import itertools
@@ -46,37 +46,37 @@ class Study:
     """A grid of runs that differ in one thing at a time.
 
     For one dataset, preparation, fold, model and seed, all strategies and pressures get the same
-    rows, initial weights, warm-up, optimizer, number of steps and of drawn samples.
+    rows, initial weights, warm-up, optimizer, number of steps and number of drawn samples.
 
     Parameters
     ----------
     name
         What the store and the report call it.
     datasets
-        Names of the catalog, files, or tables ``{path = ..., labels = ..., name = ...}``.
+        Names from the catalog, files, or tables ``{path = ..., labels = ..., name = ...}``.
     preparations
-        Of `tailbatch.data.prepare`; ``as-published`` only concerns the datasets that have it.
+        As for `tailbatch.data.prepare`; ``as-published`` applies only to the datasets that have it.
     models
         Names, or tables with a name and hyperparameters: ``{name = "mlp", hidden = [256]}``; in Python
         also model classes and functions that build a module, as for `make_model`. ``lr`` in such a
-        table is the model's own learning rate in place of the plan's. Those of `tailbatch.classical`
-        have no batches and appear once per fold and seed, with the strategy ``none``, whatever the
-        losses, strategies, pressures and batch sizes.
+        table is the model's own learning rate, which replaces the plan's. Those of
+        `tailbatch.classical` have no batches and appear once per fold and seed, with the strategy
+        ``none``, whatever the losses, strategies, pressures and batch sizes.
     losses
         Names, or tables with a name and options: ``{name = "weighted_bce", power = 1.0}``; in Python also
-        classes and functions of the labels. Every network is trained with each; None: with its own.
+        classes and functions of the labels. Every network is trained with each; None is its default.
     strategies
-        Names, or tables with a name and ``selection_pressures``, ``seeds`` or ``selection_loss`` of
-        their own; any other key is an option of the strategy. In Python also selector classes and
-        functions that make one. What is not registered is called by a digest of its source.
+        Names, or tables with a name and their own ``selection_pressures``, ``seeds`` or
+        ``selection_loss``; any other key is an option of the strategy. In Python also selector classes
+        and functions that make one. Unregistered code is named by a digest of its source.
     selection_pressures
         Numbers, ``"64:1"`` for one annealed from 64 to 1, or ``"imbalance"`` for MeanIR; None is each
-        strategy's own (`default_pressure`). ``random``, ``uniform`` and ``balanced`` have none and
+        strategy's default (`default_pressure`). ``random``, ``uniform`` and ``balanced`` have none and
         appear once whatever the pressures.
     batch_sizes
-        None: the plan's.
+        None uses the plan's.
     n_folds, folds
-        How many folds there are, and which are held out in turn, counted from 0; None: all.
+        How many folds there are, and which are held out in turn, counted from 0; None means all.
     seeds
         Each varies initial weights, batches and noise, but not the folds.
     plan
@@ -84,7 +84,7 @@ class Study:
     scale
         How features are scaled by the training rows: a name of `tailbatch.data.scaling`, or ``"auto"``.
     title, shows
-        A line for people, and the tables and figures of the paper that the runs are for.
+        A one-line title, and the tables and figures of the paper that the runs reproduce.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class Study:
     shows: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Give everything a name, and refuse what cannot run, before anything runs."""
+        """Name everything, and reject what cannot run, before anything runs."""
         for field_, key in (("model", "models"), ("loss", "losses"), ("strategy", "strategies")):
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, named(field_, getattr(self, key)))
@@ -128,7 +128,7 @@ class Study:
         self._check_batches()
         try:
             StudyPlan(name=self.name, specs=())
-            # A digest for each dataset is all that is missing; the rest is checked by making it.
+            # Only the datasets' digests are missing; everything else is checked by building it.
             self.specs({source.name: "" for source in self.sources})
             check_scheduler(self.plan)
             for entry, loss in itertools.product(self.models, self.losses or (None,)):
@@ -148,12 +148,12 @@ class Study:
         return tuple(Source.of(entry) for entry in self.datasets)
 
     def specs(self, digests: Mapping[str, str]) -> tuple[RunSpec, ...]:
-        """Return the runs, those to compare with each other side by side.
+        """Return the runs; those to compare with each other are adjacent.
 
         Parameters
         ----------
         digests
-            The content of each dataset, by name.
+            The digest of each dataset's content, by name.
         """
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
@@ -164,8 +164,8 @@ class Study:
         )
         if (count := math.prod(map(len, axes))) > MAX_RUNS:
             raise StudyError(
-                f"study {self.name} asks for {count:,} runs or more, and {MAX_RUNS:,} can be "
-                "planned: make several studies of it"
+                f"study {self.name} has {count:,} runs or more, but a study can have at most "
+                f"{MAX_RUNS:,}: split it into several studies"
             )
         specs = (
             RunSpec(
@@ -187,15 +187,15 @@ class Study:
                 seed=choice.seed,
                 scale=self.scale,
             )
-            for (source, preparation), learner, fold, size, each in itertools.product(*axes)
-            for batch_size, choice in self._concerning(learner, size, each)
+            for (source, preparation), learner, fold, size, candidate in itertools.product(*axes)
+            for batch_size, choice in self._concerning(learner, size, candidate)
         )
         return tuple({spec.digest: spec for spec in specs}.values())
 
     def _concerning(
         self, learner: "_Learner", batch_size: int, choice: "_Choice"
     ) -> Iterator[tuple[int, "_Choice"]]:
-        """Yield what of batch size and choice concerns a model; without batches, the seed alone."""
+        """Yield the batch size and choice that apply to a model; without batches, only the seed does."""
         if learner.fields["model"] in CLASSICAL:
             loss = self.plan.selection_loss
             size = (self.batch_sizes or (self.plan.batch_size,))[0]
@@ -227,7 +227,7 @@ class Study:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, quick: bool = False) -> Self:
-        """Make a study of a TOML file's values; with `quick`, of those its table ``quick`` changes.
+        """Make a study from a TOML file's values; `quick` applies the changes in its table ``quick``.
 
         Examples
         --------
@@ -269,7 +269,7 @@ class Study:
 
 @dataclass(frozen=True)
 class _Learner:
-    """A model with a loss: what a run says of it, and the learning rate of its own, if any."""
+    """A model with a loss: the fields of a run that describe it, and its own learning rate, if any."""
 
     fields: Mapping[str, Any]
     lr: float | None
@@ -279,7 +279,7 @@ def _learner(model: Entry, loss: Entry | None) -> _Learner:
     name, hyperparameters = _settings(model)
     lr = hyperparameters.pop("lr", None)
     fields: dict[str, Any] = {"model": name, "hyperparameters": hyperparameters}
-    # One run has one spelling: cross-entropy is what models train with that take a loss.
+    # One run has one spelling: cross-entropy is the default of models that take a loss.
     if name not in CLASSICAL and loss is not None and loss not in ("bce", {"name": "bce"}):
         fields["loss"], fields["loss_options"] = _settings(loss)
     return _Learner(fields, lr)
@@ -343,7 +343,7 @@ def load_study(name_or_path: str, *, quick: bool = False) -> Study:
 
 
 def name_of_its_own(name: str, datasets: Sequence[str], runs: Iterable[str]) -> str:
-    """Return a name that only a study of the same runs has: with its data, and a digest of its runs.
+    """Return a name unique to a study of these runs, made from its data and a digest of its runs.
 
     Parameters
     ----------
@@ -379,7 +379,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _quick(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study's values with the changes of its quick variant, under a name that says so."""
+    """Return a study's values with the changes of its quick variant, under a name ending in -quick."""
     plans = [values.get("plan", {}), changes.get("plan", {})]
     if not all(isinstance(plan, Mapping) for plan in plans):
         raise StudyError(f"the key plan of a study is a table, got {plans}")
@@ -408,17 +408,17 @@ def _plan(values: Mapping[str, Any]) -> TrainingPlan:
 
 
 def _check_options(choice: _Choice) -> None:
-    """Make the strategy for a few rows: what it does not take is better said before anything runs."""
+    """Make the strategy for a few rows, so that a bad option is reported before anything runs."""
     if choice.strategy == NO_BATCHES:
         if choice.options:
             raise StudyError(f"the strategy {NO_BATCHES} has no option {min(choice.options)!r}")
         return
     rows = np.eye(8, 2)
-    # What the study itself sets cannot be an option, too.
+    # Settings that the study itself sets cannot also be options.
     own: dict[str, Any] = {"batch_size": 4, "warm_up_epochs": 0, "seed": 0, "epochs": 1}
     if given := own.keys() & choice.options.keys():
         raise StudyError(
-            f"{min(given)} is set for all strategies alike, not as an option of {choice.strategy}: "
+            f"{min(given)} is set for all strategies together, not as an option of {choice.strategy}: "
             "see seeds, batch_sizes and plan"
         )
     make_selector(choice.strategy, rows, X=rows, **own, **choice.options)
@@ -428,7 +428,7 @@ def _check_names(
     what: str, entries: Sequence[Entry], known: Mapping[str, Any], others: Collection[str]
 ) -> None:
     for name, _ in map(_settings, entries):
-        if name not in others and name not in known:  # also what has a name in this process only
+        if name not in others and name not in known:  # also names known in this process only
             check_known(what, name, [*known, *others], error=StudyError)
 
 

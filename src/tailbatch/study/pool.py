@@ -1,4 +1,4 @@
-"""Worker processes that stop, saving, when their study stops or dies."""
+"""Worker processes that save and stop when their study stops or dies."""
 
 import ctypes
 import multiprocessing
@@ -18,11 +18,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 
 
 class WorkerPool(ProcessPoolExecutor):
-    """Processes of one thread each, which never outlive the process that made them.
+    """Single-threaded processes that never outlive the process that made them.
 
     Each worker holds one end of a pipe whose other end only this process has. The pipe closes when
-    this process dies, however it dies, or asks to stop (`shutdown` with ``cancel_futures``). A run
-    under way then saves a checkpoint and ends, as on Ctrl-C.
+    this process dies, for whatever reason, or asks to stop (`shutdown` with ``cancel_futures``). A run
+    in progress then saves a checkpoint and ends, as on Ctrl-C.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ class WorkerPool(ProcessPoolExecutor):
 
 
 class ThisProcess(Executor):
-    """Does each call at once, in this process: no workers to start, for small studies and notebooks.
+    """Runs each call immediately in this process, without workers; for small studies and notebooks.
 
-    Ctrl-C during a run, which then saves, ends the study.
+    Ctrl-C saves the current run and ends the study.
 
     Examples
     --------
@@ -73,30 +73,30 @@ class ThisProcess(Executor):
 
 
 def _start_worker(lifeline: Connection) -> None:
-    """Prepare a worker: Ctrl-C concerns a run in progress only, and the end of the pipe ends it."""
+    """Prepare a worker: Ctrl-C affects only a run in progress, and the worker ends with the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_freed_memory()
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
 
 
 def _keep_freed_memory() -> None:
-    """Keep freed memory for the next step, which asks for the same sizes again.
+    """Keep freed memory for the next step, which allocates the same sizes again.
 
-    The C library of Linux gives large blocks back to the system at once and gets them again page by
-    page, which takes a fifth of a training step of CLIF or DELA.
+    The Linux C library returns large blocks to the system immediately and gets them back page by page,
+    which takes a fifth of a training step of CLIF or DELA.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, 2**30)
-        mallopt(_MMAP_THRESHOLD, 2**25)  # the most that is allowed
+        mallopt(_MMAP_THRESHOLD, 2**25)  # the maximum allowed
 
 
 def _watch(lifeline: Connection) -> None:
     lifeline.poll(None)  # nothing is ever sent: this returns when the other end is closed
     os.kill(os.getpid(), signal.SIGINT)
     with _busy:  # the run in progress has saved
-        # Time to hand over its outcome and to be told to end. The workers of a pool that broke are
-        # told by SIGTERM only (since Python 3.12), which a run takes as a request to save.
+        # Allow time to return the outcome and be asked to end. The workers of a broken pool get only
+        # SIGTERM (since Python 3.12), which a run treats as a request to save.
         parent = multiprocessing.parent_process()
         if parent is not None:
             parent.join(_GRACE)
@@ -105,7 +105,7 @@ def _watch(lifeline: Connection) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt in this block, in a worker as elsewhere."""
+    """Let Ctrl-C raise KeyboardInterrupt in this block, in workers too."""
     with _busy:
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -1,4 +1,4 @@
-"""Doing the runs of a study: in parallel, cheapest first, again after a crash, each of them once."""
+"""Runs a study: in parallel, cheapest first, resumed after a crash, each run once."""
 
 import errno
 import logging
@@ -21,7 +21,7 @@ from tailbatch.study.single import run_and_keep
 from tailbatch.study.sources import Source, facts_of
 
 ATTEMPTS = 2
-_TICK = 0.5  # seconds between two looks at the runs in progress
+_TICK = 0.5  # seconds between checks of the runs in progress
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 
 _log = logging.getLogger(__name__)
@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """Where a study is.
+    """The progress of a study.
 
     Parameters
     ----------
     total, done, failed
-        Numbers of runs; those done before count as done.
+        Numbers of runs; those finished earlier count as done.
     under_way
-        Each run in progress and the epochs it has done.
+        Each run in progress and the epochs it has finished.
     seconds_left
-        A forecast from the runs done so far, for the workers at hand; None before the first.
+        A forecast from the runs finished so far, for the available workers; None before the first.
 
     Examples
     --------
@@ -55,9 +55,9 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """What became of a study's runs: how many were done now or before, and which failed.
+    """The outcome of a study: how many runs were done now or skipped, and which failed.
 
-    ``plan`` is what the store called the study, and the runs it wanted.
+    ``plan`` is the study's name in the store and the runs it wanted.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class StudyOutcome:
 
 
 class PlannedStore(ResultStore):
-    """A store in which one study counts, with this plan, whatever has taken its name there since.
+    """A view of a store with one study, under this plan, even if its name has been reused since.
 
     Examples
     --------
@@ -87,13 +87,13 @@ class PlannedStore(ResultStore):
         self._plan = plan
 
     def studies(self) -> tuple[StudyPlan, ...]:
-        """Return the one study that counts."""
+        """Return the one study of this view."""
         return (self._plan,)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run for a worker: the spec, where its dataset and its store are, how often it saves.
+    """A run for a worker: the spec, its dataset and store, and how often it saves.
 
     `customs` are the strategies, models and losses from outside the package that the spec names.
     """
@@ -107,7 +107,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a job ended; errors travel as text, which every kind of executor can carry."""
+    """How a job ended; errors are text, which every kind of executor can pass on."""
 
     seconds: float
     error: str = ""
@@ -117,7 +117,7 @@ class JobOutcome:
 
 
 def perform(job: Job) -> JobOutcome:
-    """Do a run in this process and keep its record; say what went wrong instead of raising it."""
+    """Do a run in this process and keep its record; return an error as text instead of raising it."""
     start = time.perf_counter()
     try:
         with interruptible():
@@ -137,11 +137,11 @@ def perform(job: Job) -> JobOutcome:
 
 
 def _in_words(error: Exception) -> str:
-    """Return what a person needs to know of an error."""
-    # torch has no class of its own for the main memory.
+    """Return the part of an error that matters to a reader."""
+    # torch has no exception class for running out of main memory.
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return (
-            f"the run needs more memory than there is ({error}): "
+            f"the run needs more memory than is available ({error}): "
             "choose a smaller model or batch, or fewer workers"
         )
     return str(error) if isinstance(error, TailbatchError) else f"{type(error).__name__}: {error}"
@@ -159,29 +159,29 @@ def run_study(
 ) -> StudyOutcome:
     """Do the runs of a study that the store does not have.
 
-    A run that fails is tried once more at the end, from its start, then listed. When a worker dies,
-    the pool is replaced and the runs that were in progress resume from their checkpoints. Ctrl-C stops
-    everything, and saves; the same call resumes it. Several machines may work on one study through a
-    shared store: a run that is in progress elsewhere is left for last. A custom strategy, model or loss
-    that workers cannot import, such as a notebook's, is run in this process, after the others.
+    A run that fails is retried once at the end, from its start, and then listed as failed. When a worker
+    dies, the pool is replaced and the runs that were in progress resume from their checkpoints. Ctrl-C
+    saves and stops everything; the same call resumes. Several machines can work on one study through a
+    shared store: a run in progress elsewhere is left for last. A custom strategy, model or loss that
+    workers cannot import, such as one from a notebook, runs in this process, after the others.
 
     Parameters
     ----------
     study
         What to run.
     store
-        Where the records are and go.
+        Where records are read and written.
     executor
-        Makes the workers, for instance ``lambda: WorkerPool(2)``.
+        Function that makes the workers, for instance ``lambda: WorkerPool(2)``.
     workers
-        How many runs are handed out at a time.
+        Number of runs in progress at a time.
     listen
-        Told about progress about twice a second.
+        Called with the progress about twice per second.
     checkpoint_every
-        Epochs between two checkpoints of a run.
+        Number of epochs between checkpoints.
     own_name
-        Call the study after its data and a digest of its runs, too, so that no other one in the store
-        takes its place. Otherwise it replaces the one of its name.
+        Add the data and a digest of the runs to the study's name, so that no other study in the store
+        replaces it. Otherwise it replaces a study of the same name.
 
     Examples
     --------
@@ -214,8 +214,8 @@ def run_study(
             runner.fail(spec, unreadable[spec.dataset])
         else:
             customs = customs_of(spec)
-            place = store.path.resolve()
-            job = Job(spec, sources[spec.dataset], place, checkpoint_every, customs)
+            folder = store.path.resolve()
+            job = Job(spec, sources[spec.dataset], folder, checkpoint_every, customs)
             (runner.waiting if all(map(can_travel, customs)) else here).append(job)
     runner.work_off(executor)
     if here:
@@ -230,15 +230,15 @@ def _say_who_stays(jobs: Iterable[Job]) -> None:
     customs = {custom[:2]: custom for job in jobs for custom in job.customs}
     names = [f"{c.field} {c.name}" for c in customs.values() if not can_travel(c)]
     _log.info(
-        "%s: other processes cannot import this code, so its runs are done in this one",
+        "%s: other processes cannot import this code, so its runs are done in this process",
         ", ".join(names),
     )
 
 
 def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
-    """Return where each study of a store is, on whichever machines it runs.
+    """Return the progress of each study of a store, on whichever machines it runs.
 
-    The time left is that of one worker, from a few records of each dataset and model.
+    The time left is for one worker, estimated from a few records of each dataset and model.
 
     Examples
     --------
@@ -253,9 +253,9 @@ def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
     >>> progress.done, progress.total, progress.seconds_left
     (1, 5, 12.0)
     """
-    done = store.done()  # every record is looked at, so once for all studies
+    done = store.done()  # reads every record, so once for all studies
     failed = {failure.spec.digest for failure in store.failures()} - done
-    facts = {each.name: each for each in store.datasets().values()}
+    facts = {dataset.name: dataset for dataset in store.datasets().values()}
     return {
         plan.name: _progress(plan, store, done, failed, Forecast(facts)) for plan in store.studies()
     }
@@ -287,7 +287,7 @@ def _progress(
 def _seconds_left(
     forecast: Forecast, specs: Iterable[RunSpec], under_way: Iterable[tuple[RunSpec, int]]
 ) -> float | None:
-    """Return how long one worker takes for runs, of which some are in progress."""
+    """Return how long one worker takes for runs, some of which are in progress."""
     left = forecast.seconds(specs)
     if left is None:
         return None
@@ -311,7 +311,7 @@ def _look_up(study: Study, store: ResultStore) -> tuple[dict[str, DatasetFacts],
 
 
 class _Runner:
-    """The runs of a study that wait, are in progress, are done and have failed."""
+    """The runs of a study: waiting, in progress, done and failed."""
 
     def __init__(
         self,
@@ -332,12 +332,12 @@ class _Runner:
         self._suspects: set[str] = set()
 
     def skip(self, spec: RunSpec) -> None:
-        """Count a run that was done before, perhaps by a process killed before it tidied up."""
+        """Count a run done earlier, perhaps by a process that was killed before it cleaned up."""
         self.skipped += 1
         self.store.forget_progress(spec)
 
     def fail(self, spec: RunSpec, message: str, trace: str = "") -> None:
-        """List a run that could not be done."""
+        """List a run as failed."""
         attempts = max(1, self._attempts[spec.digest])
         failure = RunFailure(spec=spec, message=message, traceback=trace, attempts=attempts)
         self.store.note_pause(spec)
@@ -361,7 +361,7 @@ class _Runner:
 
     def _hand_out(self, pool: Executor) -> None:
         while self.waiting or self.under_way:
-            # One that was there when a worker died is tried alone, to find the one that kills it.
+            # A run that was in progress when a worker died is retried alone, to find the one at fault.
             limit = 1 if self._suspects else self.workers
             while self.waiting and len(self.under_way) < limit:
                 job = self._next()
@@ -377,7 +377,7 @@ class _Runner:
             self._tell()
 
     def _next(self) -> Job:
-        """Take the first run that nobody else is doing, or the first of all."""
+        """Take the first run that is not in progress elsewhere, or the first of all."""
         for position, job in enumerate(self.waiting):
             if not self.store.is_under_way(job.spec):
                 del self.waiting[position]
@@ -397,15 +397,15 @@ class _Runner:
         else:
             self._attempts[spec.digest] += 1
             if self._attempts[spec.digest] < ATTEMPTS:
-                _log.info("a run failed and will be tried again: %s", outcome.error)
-                # From the start: its checkpoint may be what is wrong.
+                _log.info("a run failed and will be retried: %s", outcome.error)
+                # From the start: its checkpoint may be the cause.
                 self.store.forget_progress(spec)
                 self.waiting.append(job)
             else:
                 self.fail(spec, outcome.error, outcome.traceback)
 
     def _take_back(self, error: BrokenExecutor) -> None:
-        """Put the runs in progress back in front, after a worker died."""
+        """Put the runs in progress back at the front after a worker died."""
         jobs = list(self.under_way.values())
         self.under_way.clear()
         _log.warning("a worker process died; %d runs resume from their checkpoints", len(jobs))

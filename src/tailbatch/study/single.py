@@ -61,16 +61,16 @@ def run(
     """Do a run on one thread; return its record and its bulky arrays, as ``store.add`` takes them.
 
     Everything but times and machine facts is a function of the spec alone, bit for bit, whichever
-    process does it and however often it was interrupted.
+    process does it and however often it is interrupted.
 
     Parameters
     ----------
     spec
         What to do.
     source
-        Where the dataset is; by default the catalog's dataset of that name.
+        Where the dataset is; by default the dataset of that name in the catalog.
     checkpoint
-        File to save to and, where it exists, to continue from.
+        File to save to and, if it exists, to resume from.
     checkpoint_every
         Epochs between two checkpoints.
     callbacks
@@ -110,7 +110,7 @@ def run(
 
 
 def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
-    """Do a run unless the store has it, going on from its checkpoint, and keep its record there."""
+    """Do a run unless the store has it, resuming from its checkpoint, and keep its record there."""
     if store.has(spec):
         return
     checkpoint = store.checkpoint(spec)
@@ -128,7 +128,7 @@ def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_e
 
 
 class _Heartbeat(Callback):
-    """Tells the store about once a second that a run is in progress and how far it is."""
+    """Tells the store about once per second that a run is in progress, and its epoch."""
 
     def __init__(self, spec: RunSpec, store: ResultStore) -> None:
         self._spec, self._store = spec, store
@@ -168,7 +168,7 @@ def _selector(spec: RunSpec, train: MultiLabelDataset, loss: object) -> Selector
 
 
 def _weight_option(spec: RunSpec, train: MultiLabelDataset) -> dict[str, Any]:
-    """Return the selection weights where the strategy takes them, worked out once for each fold."""
+    """Return the selection weights if the strategy takes them, computed once per fold."""
     if "weights" not in strategy_settings(spec.strategy) or "weights" in spec.strategy_options:
         return {}
     fold = (spec.dataset_digest, spec.preparation, str(spec.n_folds), str(spec.fold))
@@ -179,7 +179,7 @@ def _weight_option(spec: RunSpec, train: MultiLabelDataset) -> dict[str, Any]:
 
 
 def _without_batches(spec: RunSpec, parts: Parts) -> RunRecord:
-    """Return the record of a learner that has no epochs: what it scores, and what it chose."""
+    """Return the record of a learner without epochs: its scores, and the settings it chose."""
     start = time.perf_counter()
     learned = make_classical(spec.model, spec.hyperparameters).learn(parts, seed=spec.seed)
     return _scored_record(
@@ -271,9 +271,9 @@ def _labels(
 
 
 def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) -> dict[str, Any]:
-    """Return what the selector says at the end, and the budget that compared runs share."""
+    """Return the selector's final diagnostics, and the budget that compared runs share."""
     said = asdict(training.diagnostics)
-    del said["label_exposure"], said["label_counts"]  # they are with the labels
+    del said["label_exposure"], said["label_counts"]  # already kept with the labels
     epochs, steps = len(training.epochs), training.epochs[-1].steps
     batches = math.ceil(train.n_samples / spec.plan.batch_size)
     # A budget in steps may cut the last epoch short.
@@ -283,7 +283,7 @@ def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) ->
         batch_size = min(spec.plan.batch_size, train.n_samples)
         drawn = warm_up * train.n_samples + (epochs - warm_up) * steps // epochs * batch_size
     budget = {**said, "steps": steps, "drawn_samples": drawn}
-    # Nobody else can do such a run again by its name alone.
+    # The name alone does not let anyone else repeat such a run.
     own = unregistered(spec)
     return budget | {"unregistered": own} if own else budget
 
@@ -291,7 +291,7 @@ def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) ->
 def _arrays(
     spec: RunSpec, train: MultiLabelDataset, model: MultiLabelModel, training: Training
 ) -> dict[str, np.ndarray]:
-    """Return batch objectives and, where asked for, every training sample's losses."""
+    """Return batch objectives and, if requested, every training sample's losses."""
     arrays = {"batch_objectives": training.batch_objectives}
     if training.sample_losses:
         counts = train.Y[:, np.flatnonzero(minority_labels(train.Y))].sum(axis=1)
@@ -325,7 +325,7 @@ def _losses_of_both_kinds(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one thread: sums over several depend on their number, and runs share the processor."""
+    """Use one thread: sums depend on the number of threads, and runs share the processor."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Where the datasets of a study come from, and what is remembered of them."""
+"""Where the datasets of a study come from, and the facts kept about them."""
 
 import hashlib
 import logging
@@ -31,14 +31,14 @@ class Source:
     Parameters
     ----------
     name
-        What records call it.
+        The dataset's name in records.
     file
-        A file; None for a dataset of the catalog, which is looked for where each process runs.
+        A file; None for a dataset from the catalog, which each process looks up where it runs.
     labels
         Which columns are labels, as in `tailbatch.data.load_dataset`.
     columns
-        What the other columns of a table are taken for: ``text``, ``kinds``, ``missing`` and
-        ``text_encoder`` of `tailbatch.data.Columns`, those that were given, as sorted pairs.
+        How to read the other columns of a table: those of ``text``, ``kinds``, ``missing`` and
+        ``text_encoder`` of `tailbatch.data.Columns` that were given, as sorted pairs.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Source:
 
     @classmethod
     def of(cls, entry: str | Mapping[str, Any]) -> "Source":
-        """Return the source that a study's entry means: a name, a file, or a table with `labels`."""
+        """Return the source of a study's entry: a name, a file, or a table with `labels`."""
         if isinstance(entry, Mapping):
             for key in entry:
                 check_known(
@@ -79,14 +79,14 @@ class Source:
         return cls(entry)
 
     def has(self, preparation: str) -> bool:
-        """Whether a preparation concerns the dataset; ``as-published`` only does where it differs."""
+        """Whether a preparation applies to the dataset; ``as-published`` does only if it differs."""
         if preparation != "as-published":
             return True
         return self.name in catalog() and catalog()[self.name].as_published is not None
 
     @property
     def path(self) -> Path:
-        """The file on this machine; a dataset of the catalog is downloaded when it is not here."""
+        """The file on this machine; a dataset from the catalog is downloaded if it is missing."""
         return find(self.name) if self.file is None else Path(self.file)
 
     def load(self) -> MultiLabelDataset:
@@ -96,7 +96,7 @@ class Source:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What columns are taken for, as `load_dataset` takes it and a study file writes it."""
+        """How to read the columns, as `load_dataset` takes it and a study file writes it."""
         columns = dict(self.columns)
         lists = {"text": list(columns["text"])} if "text" in columns else {}
         kinds = {"kinds": dict(columns["kinds"])} if "kinds" in columns else {}
@@ -110,7 +110,7 @@ def _hashable(value: Any) -> Any:
 
 
 def file_name(path: Path) -> str:
-    """Return what a file's dataset is called: its name without endings.
+    """Return the name of a file's dataset: the file's name without suffixes.
 
     Examples
     --------
@@ -134,19 +134,19 @@ def _exists(path: Path) -> bool:
 
 
 def check_distinct(sources: Iterable[Source]) -> None:
-    """Raise when two different sources have one name: their records could not be told apart."""
+    """Raise if two different sources share a name: their records could not be told apart."""
     seen: dict[str, Source] = {}
     for source in sources:
         other = seen.setdefault(source.name, source)
         if other != source:
             raise StudyError(
                 f"two datasets are called {source.name} ({other.file or 'catalog'} and "
-                f"{source.file or 'catalog'}): give one a name of its own"
+                f"{source.file or 'catalog'}): give one of them another name"
             )
 
 
 def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) -> DatasetFacts:
-    """Return digest and size of a dataset, from the store's notes where its file has not changed."""
+    """Return digest and size of a dataset, from the store if its file has not changed."""
     path = source.path.resolve()
     key = hashlib.sha256(f"{path}\n{source.labels}{source.columns or ''}".encode()).hexdigest()[:32]
     status = path.stat()
@@ -192,15 +192,15 @@ def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, float]:
     }
 
 
-# Runs that share a dataset or fold follow each other, so a few are worth keeping in each process.
+# Runs that share a dataset or fold are adjacent, so each process caches a few.
 @lru_cache(maxsize=2)
 def loaded(source: Source) -> MultiLabelDataset:
-    """Return a dataset, read once in each process."""
+    """Return a dataset, read once per process."""
     return source.load()
 
 
 def parts_of(spec: RunSpec, source: Source) -> Parts:
-    """Return the prepared parts of a run's fold, made once in each process."""
+    """Return the prepared parts of a run's fold, made once per process."""
     dataset = loaded(source)
     if dataset.digest != spec.dataset_digest:
         raise StudyError(

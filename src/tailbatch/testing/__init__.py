@@ -1,6 +1,6 @@
-"""Tests to inherit: what every selector, model and loss promises, for pytest.
+"""Contract tests to inherit: what every selector, model and loss guarantees, for pytest.
 
-A test class of yours names your class and inherits the rest::
+Your test class names your class and inherits the rest::
 
     from tailbatch.testing import LossContract
 
@@ -12,7 +12,7 @@ This is the only room that imports pytest.
 
 import pytest
 
-# Before they are imported, so that a failed assertion shows its values.
+# Registered before the import, so that a failed assertion shows its values.
 pytest.register_assert_rewrite(
     "tailbatch.testing.loss_contract",
     "tailbatch.testing.model_contract",

@@ -1,4 +1,4 @@
-"""What every loss promises; a loss's test class inherits these tests and names the loss."""
+"""What every loss guarantees; the test class of a loss inherits these tests and names the loss."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ LABELS = np.arange(60)[:, None] < np.array([36, 20, 8, 2, 0])
 
 
 def scored_batch(seed, n_rows=8, n_labels=5):
-    """Logits around 0 and labels, a row with none and one with all of them."""
+    """Logits around 0, and labels with an empty and a full row."""
     with seeded(seed, "batch"):
         logits = 3 * torch.randn(n_rows, n_labels)
         y = (torch.rand(n_rows, n_labels) < 0.4).float()
@@ -26,7 +26,7 @@ def scored_batch(seed, n_rows=8, n_labels=5):
 
 
 class LossContract:
-    """Inherit and set `loss_class`, and `options` to try others than the defaults."""
+    """Inherit and set `loss_class`; set `options` to test values other than the defaults."""
 
     loss_class = None
     options = {}  # noqa: RUF012 # a plain table that a subclass replaces

@@ -1,6 +1,6 @@
-"""What every model must do; a model's test class inherits these tests and names the model.
+"""What every model guarantees; the test class of a model inherits these tests and names the model.
 
-The numbered checks are those the models were accepted by: shapes, algebra, interface, learning.
+The numbered checks are the acceptance criteria of models: shapes, algebra, interface, learning.
 """
 
 import copy
@@ -42,7 +42,7 @@ def toy_dataset(n_rows=400, n_features=20, n_labels=5):
 
 
 def through_joblib(model):
-    """Pickle and unpickle, as scikit-learn's users do."""
+    """Pickle and unpickle, as scikit-learn users do."""
     buffer = io.BytesIO()
     joblib.dump(model, buffer)
     buffer.seek(0)
@@ -197,7 +197,7 @@ def epochs_of_training(model, x, y, *, at_most, report_every):
 
 
 class FastAlgebraContract:
-    """For a model whose `step` is cleverer than its formula: set `naive` to the formula."""
+    """For a model whose `step` is an optimized form of its formula: set `naive` to the formula."""
 
     naive = None
 

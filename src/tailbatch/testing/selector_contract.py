@@ -1,4 +1,4 @@
-"""What every selector promises, whatever its strategy; each one's tests inherit this class."""
+"""What every selector guarantees, whatever its strategy; the tests of each inherit this class."""
 
 import copy
 import pickle
@@ -27,7 +27,7 @@ def same_state(a, b):
 
 
 def take_weights(selector):
-    """Do what a loop does that trains on ``selector.mean(losses)``."""
+    """Do what a loop that trains on ``selector.mean(losses)`` does."""
     for batch in selector._pending:
         selector.importance_weights(batch.index)
 
@@ -78,10 +78,10 @@ def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=Non
 
 
 class SelectorContract:
-    """Fill in `make`; set `per_label` if the strategy needs the loss of each label.
+    """Define `make`; set `per_label` if the strategy needs the loss of each label.
 
-    `repeats` if a sample may be in a batch twice, which goes with weights that must be used.
-    `history_bytes` if it remembers more of each sample than a score.
+    Set `repeats` if a sample may be in a batch twice, which comes with weights that must be used.
+    Set `history_bytes` if it remembers more than a score for each sample.
     """
 
     per_label = False
@@ -116,7 +116,7 @@ class SelectorContract:
         batch = next(iterator)
         assert batch.dtype == np.int64
         kept = batch.copy()
-        batch[:] = -1  # a caller's own business
+        batch[:] = -1  # callers may change their batch
         take_weights(selector)
         selector.observe(self.losses(kept, 0), index=kept)
 
@@ -419,7 +419,7 @@ class SelectorContract:
         whole = read_ahead(self.make(max_lag=lag), self.losses, lag=lag, epochs=3)
         for cut in range(1, 2 * len(whole)):
             original = self.make(max_lag=lag)
-            # The loop keeps its iterator alive, and the copy is made inside of it.
+            # The loop keeps its iterator alive, and the copy is made inside the loop.
             copies = []
 
             def keep(trained, original=original, copies=copies):
@@ -456,7 +456,7 @@ class SelectorContract:
             drain(selector, self.losses)
             other = copied(selector)
             assert same_state(selector.state_dict(), other.state_dict())
-            for _ in selector:  # left early: both begin the next epoch
+            for _ in selector:  # left early: both start the next epoch
                 break
             left = copied(selector)
             assert drain(copied(left), self.losses) == drain(selector, self.losses)

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 class WeightAverage:
     """An exponential moving average of a model's parameters, without bias from the start.
 
-    After t steps the weights of step s count decay^(t - s), divided by the sum of these, so that the
-    initial weights have no part in it. Buffers stay the model's own: those that change are moving
-    averages already.
+    After t steps the weights of step s count decay^(t - s), divided by the sum of these factors, so the
+    initial weights have no influence. Buffers are not averaged: those that change are moving averages
+    already.
 
     Parameters
     ----------
     model
-        Whose parameters to average; they are followed, not copied at each step.
+        The model whose parameters to average; they are tracked in place, not copied at each step.
     decay
         Between 0 and 1.
 
@@ -42,13 +42,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after step `step`, counted from 0."""
+        """Include the weights after step `step`, counted from 0."""
         share = (1 - self.decay) / (1 - self.decay ** (step + 1))
         torch._foreach_lerp_(self._values, self._parameters, share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the average into the model, and the model's own weights back afterwards."""
+        """Use the average as the model's weights inside the block; restore its own weights afterwards."""
         self._swap()
         try:
             yield
@@ -56,20 +56,20 @@ class WeightAverage:
             self._swap()
 
     def _swap(self) -> None:
-        # The memory changes hands; nothing is copied.
-        for place, parameter in enumerate(self._parameters):
-            self._values[place], parameter.data = parameter.data, self._values[place]
+        # Swaps storage; nothing is copied.
+        for position, parameter in enumerate(self._parameters):
+            self._values[position], parameter.data = parameter.data, self._values[position]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the averages by position."""
-        return {str(place): value for place, value in enumerate(self._values)}
+        return {str(position): value for position, value in enumerate(self._values)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from saved averages; their number and shapes must be the parameters' own."""
+        """Continue from saved averages; their number and shapes must match the parameters."""
         if len(state) != len(self._values):
             raise ValueError(f"it averages {len(state)} tensors, the model has {len(self._values)}")
-        for place, value in enumerate(self._values):
-            saved = state[str(place)]
+        for position, value in enumerate(self._values):
+            saved = state[str(position)]
             if saved.shape != value.shape:
                 raise ValueError(f"its averaged weights have shape {tuple(saved.shape)}")
             value.copy_(saved)

@@ -1,9 +1,9 @@
-"""Checkpoints: the whole state of a training in one safetensors file, and signals that ask for one.
+"""Checkpoints: the whole training state in one safetensors file, and signals that request one.
 
 The tensors are the file's tensors; everything else is JSON in its header. One file means one atomic
 rename, and nothing on the read path can execute code. The JSON begins with a seal: the SHA-256 of the
-whole file, in which the seal's own place counts as zeros. So any changed bit is noticed, and before
-anything of the file is used.
+whole file, computed with zeros in place of the seal. Any changed bit is therefore detected before
+anything in the file is used.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from tailbatch.files import replacing
 
 VERSION = 2
 MALFORMED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
-"""What using values of the wrong kind raises, when a readable file was made for something else."""
+"""Raised by values of the wrong kind, when a readable file was made for something else."""
 _HEADER = "tailbatch"
 _BLANK = "0" * 64
 _MARK = rb'{"__metadata__":{"tailbatch":"{\"seal\": \"'
@@ -38,7 +38,7 @@ _TENSOR, _ARRAY, _ITEMS, _TUPLE = "$tensor", "$array", "$items", "$tuple"
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a nested state of plain values, arrays and tensors, replacing the file whole.
+    """Write a nested state of plain values, arrays and tensors, replacing the file atomically.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def seal(path: Path) -> None:
-    """Write the SHA-256 of a checkpoint into the place that is kept for it.
+    """Write the SHA-256 of a checkpoint into the space reserved for it.
 
     Examples
     --------
@@ -76,16 +76,16 @@ def seal(path: Path) -> None:
     >>> load_checkpoint(path)
     {'step': 4}
     """
-    found = _seals(path)
-    if found is None:
+    seals = _seals(path)
+    if seals is None:
         raise TrainingError(f"{path} has no place for a seal: it is not a checkpoint")
     with path.open("r+b") as file:
         file.seek(_SEAL_AT)
-        file.write(found[1])
+        file.write(seals[1])
 
 
 def _seals(path: Path) -> tuple[bytes, bytes] | None:
-    """Return the seal that a file carries and the one that it should; None where it has no place."""
+    """Return the seal a file carries and the one it should carry; None without space for one."""
     with path.open("rb") as file:
         head, sealed = file.read(_SEAL_AT), file.read(len(_BLANK))
         if head[_LENGTH:] != _MARK or len(sealed) != len(_BLANK):
@@ -95,7 +95,7 @@ def _seals(path: Path) -> tuple[bytes, bytes] | None:
 
 
 def _system_error(error: SafetensorError, path: Path) -> Exception:
-    """Return the system's error that the library only quotes, so that a full disk is told as one."""
+    """Return the system error that the library only quotes, so that a full disk is reported as one."""
     quoted = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(number := int(quoted[1]), os.strerror(number), str(path)) if quoted else error
 
@@ -105,8 +105,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     seals = _seals(path)
     if seals is not None and seals[0] != seals[1]:
         raise TrainingError(
-            f"{path} is damaged: its content is not what its SHA-256 says. Take it from a copy, or "
-            "remove it and start anew"
+            f"{path} is damaged: its content does not match its SHA-256. Restore it from a copy, or "
+            "remove it and start over"
         )
     try:
         with safe_open(path, framework="pt") as file:
@@ -114,7 +114,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             if header["version"] != VERSION:
                 raise TrainingError(
                     f"{path} is a checkpoint of version {header['version']}, this package reads "
-                    f"version {VERSION}: resume with the version that wrote it, or start anew"
+                    f"version {VERSION}: resume with the version that wrote it, or start over"
                 )
             if seals is None:
                 raise ValueError("it has no seal")
@@ -124,10 +124,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TrainingError(
             f"{path} is not a checkpoint of this package ({type(error).__name__}): "
-            "remove it and start anew"
+            "remove it and start over"
         ) from error
     if not isinstance(state, dict):
-        raise TrainingError(f"{path} holds no training state: remove it and start anew")
+        raise TrainingError(f"{path} holds no training state: remove it and start over")
     return state
 
 
@@ -183,8 +183,8 @@ class StopRequest:
 def stopping_on_signals() -> Iterator[StopRequest]:
     """Turn SIGTERM and Ctrl-C into a request that the loop reads between two steps.
 
-    Handlers can only be set in the main thread; elsewhere the request is never made. The former
-    handlers are back when the block ends.
+    Handlers can only be set in the main thread; elsewhere no request is ever made. The previous
+    handlers are restored when the block ends.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

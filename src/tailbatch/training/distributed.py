@@ -1,4 +1,4 @@
-"""Several processes: every rank draws the same global batch, takes its slice, and hears all losses."""
+"""Several processes: every rank draws the same global batch, takes its slice, and gets all losses."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from tailbatch.selection import Selector, weighted_mean
 from tailbatch.training.ranks import are_together, finish, meet, telling_ranks
 
 Losses: TypeAlias = npt.NDArray[np.float32]
-_NUMBER = 8  # bytes of a message that say which batch it is about
+_NUMBER = 8  # bytes of a message that hold the batch number
 
 
 class Slice(NamedTuple):
@@ -31,26 +31,27 @@ class DistributedSelector:
     """A rank's view of a selector that every rank holds in the same state; a ``batch_sampler``.
 
     ``batch_size`` is the selector's, hence global: each rank gets a slice of every batch, and the
-    batches are those of one process. A rank that a short batch leaves empty gets the batch's first
-    sample with a `loss_scale` of 0, so that no rank stands still. Without a process group there is one
-    rank, so the same script runs alone.
+    batches are those of one process. A rank left empty by a short batch gets the batch's first sample
+    with a `loss_scale` of 0, so that no rank falls behind. Without a process group there is one rank, so
+    the same script also runs as a single process.
 
-    The losses of a batch travel in one collective over gloo, as float32. Which samples they belong to
-    need not travel, since every rank drew the same batch; its number does, so that ranks which are not
-    at the same batch are told so instead of mixing losses up. A rank that refuses tells the others
-    why, and ranks wait for each other ``TAILBATCH_RANK_TIMEOUT`` seconds at most, 1800 by default.
+    The losses of a batch are exchanged in one collective over gloo, as float32. Sample indices are not
+    sent, since every rank drew the same batch; the batch number is, so that ranks at different batches
+    raise an error instead of mixing up losses. A rank that fails tells the others why, and ranks wait
+    for each other at most ``TAILBATCH_RANK_TIMEOUT`` seconds, 1800 by default.
 
     Parameters
     ----------
     selector
-        Made alike on every rank, from the same data and seed; this is checked at the first batch.
+        Made the same way on every rank, from the same data and seed; checked at the first batch.
     gather_every
-        Exchange losses once in so many batches, and at the end of an epoch. More than 1 is a lag of
-        ``gather_every - 1`` batches, which the selector's ``max_lag`` must allow.
+        Number of batches between exchanges of losses; the end of an epoch always exchanges them. A
+        value above 1 is a lag of ``gather_every - 1`` batches, which the selector's ``max_lag`` must
+        allow.
 
     Examples
     --------
-    Every rank runs the same, for instance under ``torchrun``:
+    Every rank runs the same code, for instance under ``torchrun``:
 
     >>> from tailbatch.selection import HardSelector
     >>> selector = DistributedSelector(HardSelector(5, batch_size=4))
@@ -79,15 +80,15 @@ class DistributedSelector:
         self.gather_every = gather_every
         self._rank, self._n_ranks = 0, 1
         self._group: dist.ProcessGroup | None = None
-        self._agreed = False  # the ranks' selectors were found to be alike
-        self._out: list[Slice] = []  # handed out, losses not yet told
-        self._held: list[tuple[Slice, Losses]] = []  # losses told, not yet exchanged
+        self._agreed = False  # whether the ranks' selectors are known to be the same
+        self._out: list[Slice] = []  # handed out, losses not yet observed
+        self._held: list[tuple[Slice, Losses]] = []  # losses observed, not yet exchanged
         self._number = 0
         self._left = 0  # batches still to be drawn in this epoch
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or the next one."""
+        """The epoch in progress, or the next one."""
         return self.selector.epoch
 
     @property
@@ -132,9 +133,9 @@ class DistributedSelector:
         return 0.0 if part.padded else len(part.local) * self._n_ranks / len(part.whole)
 
     def unequal_weights(self, index: npt.ArrayLike | None = None) -> npt.NDArray[np.float64] | None:
-        """Return the importance weights of this rank's slice; None where a plain mean is meant.
+        """Return the importance weights of this rank's slice; None for a plain mean.
 
-        They sum to about 1 on every rank: multiply with `loss_scale` as without weights.
+        They sum to about 1 on every rank: multiply by `loss_scale` as you would without weights.
         """
         part = self._out[self._find(index)]
         again = index is None and self.corrected and self.selector.weights_used(part.whole)
@@ -150,11 +151,11 @@ class DistributedSelector:
         return own * (len(part.whole) / len(part.local))
 
     def mean(self, losses: Any, index: npt.ArrayLike | None = None) -> Any:
-        """Return this rank's loss to train on, as `Selector.mean`; `loss_scale` is still to come."""
+        """Return this rank's loss to train on, as `Selector.mean`; `loss_scale` is not yet applied."""
         return weighted_mean(losses, self.unequal_weights(index) if self.corrected else None)
 
     def weights_used(self, index: npt.ArrayLike | None = None) -> bool:
-        """Tell whether somebody has taken the weights of a slice's batch, for adapters."""
+        """Return whether the weights of a slice's batch have been taken; for adapters."""
         return self.selector.weights_used(self._out[self._find(index)].whole)
 
     @property
@@ -163,28 +164,28 @@ class DistributedSelector:
         return self.selector.corrected
 
     def observe(self, losses: Any, index: npt.ArrayLike | None = None) -> None:
-        """Tell all ranks the losses of this rank's slice; every rank does so once for each batch.
+        """Share the losses of this rank's slice with all ranks; every rank does so once per batch.
 
         Parameters
         ----------
         losses
             Per sample (b,) or per label (b, q), tensors or arrays.
         index
-            The slice they belong to; the oldest that waits for losses if left out.
+            The slice they belong to; by default the oldest that is waiting for losses.
         """
         with telling_ranks():
             self._observe(losses, index)
 
     def _observe(self, losses: Any, index: npt.ArrayLike | None) -> None:
-        place = self._find(index)
-        part = self._out[place]
+        position = self._find(index)
+        part = self._out[position]
         values = torch.as_tensor(losses).detach().to("cpu", torch.float32).numpy()
         if len(values) != len(part.local):
             raise SelectionError(
                 f"losses must have one row for each of the {len(part.local)} samples of this rank's "
                 f'slice, got {len(values)}; compute the loss with reduction="none"'
             )
-        del self._out[place]
+        del self._out[position]
         self._held.append((part, values))
         if len(self._held) >= self.gather_every or (self._left == 0 and not self._out):
             self._flush()
@@ -212,7 +213,7 @@ class DistributedSelector:
     def state_dict(self) -> dict[str, Any]:
         """Return the selector's state, the same on every rank; one rank may save it for all.
 
-        A single process may go on with it, and a group with the state of a single process.
+        A single process can resume from it, and a group can resume from the state of a single process.
         """
         if self._held:
             raise SelectionError(
@@ -240,13 +241,13 @@ class DistributedSelector:
         self.selector.set_epoch(epoch)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: it finds the other ranks by itself, at its first batch."""
+        """Return the state of a copy, which finds the other ranks by itself at its first batch."""
         return vars(self) | {"_group": None, "_agreed": False, "_out": [], "_held": []}
 
     # ---- slices ------------------------------------------------------------------------------
 
     def _slice(self, whole: npt.NDArray[np.int64]) -> Slice:
-        # As even as can be: the first ranks take one more where the batch does not divide.
+        # As even as possible: the first ranks take one more when the batch does not divide evenly.
         start, end = (
             rank * (len(whole) // self._n_ranks) + min(rank, len(whole) % self._n_ranks)
             for rank in (self._rank, self._rank + 1)
@@ -258,7 +259,7 @@ class DistributedSelector:
         return Slice(self._number, whole, local, start, padded=False)
 
     def _largest(self, part: Slice) -> int:
-        """Return the rows of the largest slice: what every rank's message has room for."""
+        """Return the number of rows of the largest slice, which every rank's message has room for."""
         return -(-len(part.whole) // self._n_ranks)
 
     def _find(self, index: npt.ArrayLike | None) -> int:
@@ -269,9 +270,9 @@ class DistributedSelector:
                 "no slice is waiting for losses: draw one first (each is observed once)"
             )
         wanted = np.asarray(index)
-        for place, part in enumerate(self._out):
+        for position, part in enumerate(self._out):
             if np.array_equal(part.local, wanted):
-                return place
+                return position
         raise SelectionError(
             f"the slice starting with samples {wanted.ravel()[:3].tolist()} is not waiting for losses "
             f"on rank {self._rank}: pass the index as it was drawn here, in the same order"
@@ -289,8 +290,8 @@ class DistributedSelector:
             return
         if are_together():
             if self._group is None:
-                meet()  # making a group waits for all ranks, and cannot be told of a refusal
-                # Of its own, so that losses travel the same way whatever the gradients use.
+                meet()  # creating a group waits for all ranks and cannot learn that one has failed
+                # A separate group, so that losses travel the same way whatever the gradients use.
                 self._group = dist.new_group(backend="gloo")
             self._rank, self._n_ranks = dist.get_rank(), dist.get_world_size()
             self._refuse_other_selectors()
@@ -306,19 +307,19 @@ class DistributedSelector:
         other = np.flatnonzero((digests != digests[0]).any(axis=1))
         if len(other):
             raise SelectionError(
-                f"rank {other[0]} holds another selector than rank 0: make it from the same data, "
+                f"rank {other[0]} holds a different selector than rank 0: make it from the same data, "
                 "with the same seed and settings, on every rank, and load the same state"
             )
 
     def _message(self, part: Slice, values: Losses) -> bytes:
-        """Return what says a slice's losses: its number, then rows up to the largest slice."""
+        """Return a slice's losses as a message: the batch number, then rows up to the largest slice."""
         rows = np.zeros((self._largest(part), *values.shape[1:]), dtype=np.float32)
         if not part.padded:
             rows[: len(values)] = values
         return np.int64(part.number).tobytes() + rows.tobytes()
 
     def _gather(self, message: bytes) -> npt.NDArray[np.uint8]:
-        """Return the messages of all ranks, which must be of the same size, one in each row."""
+        """Return the messages of all ranks, which must have the same size, one per row."""
         own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         gathered = torch.empty(self._n_ranks, len(own), dtype=torch.uint8)
         finish(dist.all_gather(list(gathered.unbind()), own, group=self._group, async_op=True))

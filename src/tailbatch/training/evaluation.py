@@ -22,11 +22,11 @@ class Evaluation:
     Parameters
     ----------
     model
-        As it is when asked.
+        Measured in its state at the time of the call.
     parts, train
-        The data, and its training rows as the loop holds them.
+        The data, and its training rows in the form the loop holds them.
     plan
-        Says in which epochs the training loss is measured and kept for every sample.
+        Specifies the epochs in which the training loss is measured and kept for every sample.
     metrics
         Names of the validation metrics; None: all.
     sparse
@@ -63,7 +63,7 @@ class Evaluation:
         )
 
     def training_loss(self, number: int) -> tuple[float | None, float | None]:
-        """Return objective and BCE over all training rows in evaluation mode, where asked for."""
+        """Return objective and BCE over all training rows in evaluation mode, if requested."""
         every = self._plan.training_loss_every
         if every is None:
             every = 1 if len(self._train) <= _SMALL else 10
@@ -86,7 +86,7 @@ class Evaluation:
 
 
 def selection_losses(output: Step, y: Tensor, kind: str, *, masked: bool = False) -> Tensor:
-    """Return what the selector is told of a batch, without gradient.
+    """Return the losses of a batch that the selector observes, without gradient.
 
     BCE per label (b, q), with 0 for missing labels (NaN) where they are masked; or the model's own
     loss per sample, (b,).

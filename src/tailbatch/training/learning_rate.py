@@ -1,4 +1,4 @@
-"""The learning rate of each step: a linear warm-up, then constant, a cosine, or a scheduler of torch."""
+"""The learning rate of each step: a linear warm-up, then constant, a cosine, or a torch scheduler."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ _STEPS_TRIED = 1_000  # of an endless training
 
 
 def cosine_factor(step: int, warm_up: int, total: int) -> float:
-    """Return what a cosine schedule multiplies the rate by at step t of T, after W of warm-up.
+    """Return the factor of a cosine schedule at step t of T, with W steps of warm-up.
 
     (t + 1) / W below W, then (1 + cos(pi (t - W) / (T - W))) / 2, which ends at zero.
 
@@ -29,10 +29,10 @@ def cosine_factor(step: int, warm_up: int, total: int) -> float:
 
 
 class LearningRate:
-    """The rates of a plan: each group's own, times what the schedule says of the step.
+    """The rates of a plan: each group's base rate times the schedule's factor for the step.
 
-    A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, and is then left to any
-    scheduler of torch, once an epoch; a cosine one is `cosine_factor` throughout.
+    A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, and is then left to the
+    torch scheduler, if any, once per epoch; a cosine one follows `cosine_factor` throughout.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class LearningRate:
     plan
         Gives the schedule, the warm-up, the scheduler's name and its options.
     steps_per_epoch
-        Batches an epoch.
+        Batches per epoch.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class LearningRate:
             group["lr"] = rate
 
     def after_epoch(self, number: int, validation_score: float) -> None:
-        """Let the scheduler move on, once the warm-up is over; the score is NaN where there is none."""
+        """Advance the scheduler once the warm-up is over; the score is NaN if there is none."""
         if self._scheduler is None or number <= self._warm_up_epochs:
             return
         if isinstance(self._scheduler, lr_scheduler.ReduceLROnPlateau):
@@ -100,8 +100,8 @@ class LearningRate:
 def check_scheduler(plan: TrainingPlan) -> None:
     """Raise unless a plan's scheduler is known and its options take it through all epochs.
 
-    It is made and stepped for one weight that is never trained, so that a mistake is said when a
-    training is planned, not in its last epoch.
+    The scheduler is made and stepped for one weight that is never trained, so that a mistake is
+    reported when training is planned, not in its last epoch.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def check_scheduler(plan: TrainingPlan) -> None:
     _kind(plan.scheduler)  # at once: the first optimizer of a process takes seconds to import
     optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=plan.lr)
     rate = LearningRate(optimizer, plan, steps_per_epoch=1)
-    optimizer.step()  # torch warns of a scheduler that moves first
+    optimizer.step()  # torch warns if the scheduler steps first
     try:
         for number in range(1, min(plan.epochs, _STEPS_TRIED) + 1):
             rate.after_epoch(number, 0.5)
@@ -132,7 +132,7 @@ def _scheduler(
     kind = _kind(plan.scheduler)
     try:
         return kind(optimizer, **plan.scheduler_options)
-    except Exception as error:  # each scheduler has its own way to refuse
+    except Exception as error:  # schedulers raise errors of many kinds
         raise _misfit(plan, error) from error
 
 

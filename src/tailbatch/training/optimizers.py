@@ -16,15 +16,15 @@ class AdamMini(torch.optim.Optimizer):
 
     Adam divides every weight's step by the size of that weight's own gradient, so a weight between a
     rare feature and a rare label, which is mostly noise, moves as far as any other. Here the weights
-    into one unit share the size of their gradient: a rare label still gets its full step, and within it
-    features count by how much they have to say.
+    into one unit share one gradient size: a rare label still gets its full step, and within it
+    features count in proportion to their gradients.
 
     Parameters
     ----------
     params
         Groups of parameters. ``moment_axes`` of a group holds, for each of its parameters, the axes
-        over which squared gradients are averaged; None averages over all but the first, and not at all
-        for vectors.
+        over which squared gradients are averaged; None averages over all but the first, and does not
+        average vectors.
     lr, weight_decay
         Step size and decoupled decay: each step first shrinks weights by lr * weight_decay.
     betas, eps
@@ -88,7 +88,7 @@ class AdamMini(torch.optim.Optimizer):
 
 
 def _mean_square(gradient: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return the mean of the squares over some axes, which stay with length 1."""
+    """Return the mean of the squares over some axes, which are kept with length 1."""
     if not axes:
         return gradient.square()
     norm: Tensor = torch.linalg.vector_norm(gradient, dim=axes, keepdim=True)
@@ -96,7 +96,7 @@ def _mean_square(gradient: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def make_optimizer(plan: TrainingPlan, model: MultiLabelModel) -> torch.optim.Optimizer:
-    """Return the optimizer that a plan asks for, over a model's parameters.
+    """Return the optimizer a plan names, over a model's parameters.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the loop needs to know of other processes: with one process, next to nothing."""
+"""What the loop needs to know about other processes: with one process, next to nothing."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,8 +17,8 @@ from tailbatch.training.ranks import are_together, finish, meet, rank_timeout, t
 def process_group() -> Iterator[None]:
     """Join the processes that ``torchrun`` started, if it did, and leave them at the end.
 
-    A rank that raises tells the others why. They wait for each other no longer than
-    ``TAILBATCH_RANK_TIMEOUT`` seconds, 1800 where it is not set.
+    A rank that raises tells the others why. Ranks wait for each other at most
+    ``TAILBATCH_RANK_TIMEOUT`` seconds, 1800 by default.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def process_group() -> Iterator[None]:
     except RuntimeError as error:
         raise TrainingError(
             f"the {os.environ['WORLD_SIZE']} processes did not find each other within {seconds:g} "
-            f"seconds ({str(error).splitlines()[0][:200]}): look at the output of the others"
+            f"seconds ({str(error).splitlines()[0][:200]}): check the output of the others"
         ) from error
     try:
         with telling_ranks():
@@ -47,17 +47,17 @@ def process_group() -> Iterator[None]:
 
 
 def this_rank() -> int:
-    """Return this process's rank; 0 writes files and talks to callbacks."""
+    """Return this process's rank; rank 0 writes files and calls the callbacks."""
     return dist.get_rank() if are_together() else 0
 
 
 def is_alone() -> bool:
-    """Return whether this is the only process of the training."""
+    """Return whether training runs in this process alone."""
     return not are_together()
 
 
 def wait_for_ranks() -> None:
-    """Go on when all ranks have come here."""
+    """Wait until all ranks have reached this point."""
     if are_together():
         meet()
 
@@ -76,7 +76,7 @@ def average_over_ranks(tensors: Iterable[Tensor]) -> None:
 
 
 def on_any_rank(fact: bool, device: torch.device) -> bool:
-    """Return whether something is so on any rank, and the same answer on all of them."""
+    """Return whether a condition holds on any rank; every rank gets the same answer."""
     if not are_together():
         return fact
     flag = torch.tensor(int(fact), device=device)

@@ -1,4 +1,4 @@
-"""A training in progress: its records and best weights, how it is measured, saved and resumed."""
+"""Training in progress: its records and best weights; how it is measured, saved and resumed."""
 
 import hashlib
 import math
@@ -34,7 +34,7 @@ from tailbatch.training.rows import LabeledRows, prefers_sparse
 
 
 class Clock:
-    """A stopwatch that adds up the stretches between start and stop."""
+    """A stopwatch that adds up the time between start and stop."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Progress:
-    """What the loop changes, what it leaves, and what a checkpoint holds."""
+    """The state the loop changes, the results it leaves, and the content of a checkpoint."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class Progress:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or none has been better for too long."""
+        """Whether all epochs are complete, or none has improved for too long."""
         patience = self.plan.early_stopping
         waited = sum(number > self.best_epoch for number in self.evaluated)
         return len(self.epochs) >= self.n_epochs or (patience is not None and waited >= patience)
 
     def batches(self, selector: DistributedSelector) -> Iterator[np.ndarray]:
-        """Return the batches of an epoch, or those that are left of the steps."""
+        """Return the batches of an epoch, or as many as the remaining steps allow."""
         left = math.inf if self.plan.steps is None else self.plan.steps - self.step
-        # An epoch that is not cut short is walked to its end: the selector then counts it as done.
+        # An epoch that is not cut short is iterated to its end: only then does the selector count it.
         return iter(selector) if left >= selector.batches_left else islice(selector, int(left))
 
     @property
@@ -108,15 +108,15 @@ class Progress:
         return self.step - (self.epochs[-1].steps if self.epochs else 0)
 
     def selection_losses(self, output: Step, y: Tensor) -> Tensor:
-        """Return what the selector is told of a batch; zeros where it does not use losses."""
+        """Return the losses of a batch that the selector observes; zeros if it does not use losses."""
         if self.selector.needs_losses or self.selector.corrected:
             masked = self.train.has_missing
             return selection_losses(output, y, self.plan.selection_loss, masked=masked)
         return torch.zeros(len(y))
 
     def finite_objective(self, output: Step, losses: Tensor, index: np.ndarray) -> float:
-        """Return the objective, or stop before what is not a number reaches weights or selector."""
-        # One sum tells as much as a look at every loss, in a fifth of the time.
+        """Return the objective; raise before NaN or infinity reaches the weights or the selector."""
+        # One sum shows as much as checking every loss, in a fifth of the time.
         objective = output.objective.item()
         listens = self.selector.needs_losses or self.selector.corrected
         if math.isfinite(objective) and not (listens and not math.isfinite(losses.sum().item())):
@@ -132,14 +132,14 @@ class Progress:
         )
 
     def close_batch(self, objective: float) -> None:
-        """Note a finished step."""
+        """Record a finished step."""
         if self.average is not None:
             self.average.update(self.step)
         self.step += 1
         self.batch_objectives.append(objective)
 
     def close_epoch(self) -> Epoch:
-        """Measure what the epoch reached, and keep its weights if they are the best so far."""
+        """Evaluate the epoch, and keep its weights if they are the best so far."""
         number = len(self.epochs) + 1
         if number == min(self.plan.warm_up_epochs, self.n_epochs):
             self.warm_up_digest = weights_digest(self.model)
@@ -211,8 +211,8 @@ class Progress:
     def _is_best(self, epoch: Epoch) -> bool:
         """Whether an epoch is as good as the best so far.
 
-        Of equally good ones the last counts: a small validation part is soon ranked perfectly, by
-        weights that have hardly been trained. So it does where nothing can be scored.
+        The last of equally good epochs wins: a small validation part is soon ranked perfectly, by
+        weights that have hardly been trained. The last epoch also wins when nothing can be scored.
         """
         best = self._score(self.epochs[self.best_epoch - 1]) if self.best_epoch else math.nan
         if math.isnan(best):
@@ -272,23 +272,24 @@ class Progress:
             self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
             self.warm_up_digest = str(state["warm_up_digest"])
             self.times_drawn[:] = state["times_drawn"]
-            # The caller's own come last: whatever is refused, they are as they were.
+            # The caller's objects come last: if anything is refused, they are unchanged.
             self.selector.load_state_dict(state["selector"])
             self.model.load_state_dict(state["model"])
         except MALFORMED as error:
             raise TrainingError(
-                f"{path} belongs to another training ({error}): choose another folder, or remove it"
+                f"{path} belongs to a different training run ({error}): "
+                "choose another folder, or remove it"
             ) from error
 
     def interrupt(self, path: Path, signal_name: str) -> NoReturn:
-        """Save and stop because a signal asked for it."""
+        """Save and stop because a signal requested it."""
         self.save(path)
         raise TrainingInterrupted(
             f"stopped by {signal_name} in epoch {len(self.epochs) + 1}; everything so far is in {path}"
         )
 
     def _settings(self) -> dict[str, Any]:
-        """Return what two trainings must share for one to continue the other."""
+        """Return the facts two trainings must share for one to continue the other."""
         weighted = {}
         if self.sample_weight is not None:
             weighted["sample_weight"] = hashlib.sha256(self.sample_weight.tobytes()).hexdigest()
@@ -316,7 +317,7 @@ def _refuse_other_weights(saved: dict[str, Tensor], model: nn.Module) -> None:
 
 
 def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
-    """Raise where the moments are not as large as the weights, which torch itself never looks at."""
+    """Raise if the moments' shapes do not match the weights; torch itself never checks this."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             if name != "step" and not _fits(value.shape, parameter.shape):
@@ -326,7 +327,7 @@ def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _fits(moment: torch.Size, weight: torch.Size) -> bool:
-    """Whether a moment has a number for each weight, or one for all along an axis."""
+    """Whether a moment has one number per weight, or one shared along an axis."""
     return len(moment) == len(weight) and all(
         m in (1, w) for m, w in zip(moment, weight, strict=True)
     )

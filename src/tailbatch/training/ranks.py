@@ -1,8 +1,8 @@
-"""Ranks that wait for each other, and what one tells the others when it cannot go on.
+"""Ranks that wait for each other, and how one that fails tells the others why.
 
-A collective waits for every rank. When one refuses, the others would see a broken connection, or
-nothing at all until torch loses patience. So whoever refuses leaves its reason in the store that the
-process group was made with, and whoever waits looks there now and then.
+A collective waits for every rank. When one fails, the others would see a broken connection, or
+nothing at all until torch times out. So a failing rank leaves its reason in the store that the process
+group was made with, and waiting ranks check there from time to time.
 """
 
 import os
@@ -17,10 +17,10 @@ from torch.distributed import distributed_c10d
 
 from tailbatch.errors import TailbatchError, TrainingError
 
-TIMEOUT = 1800.0  # seconds, as torch waits
+TIMEOUT = 1800.0  # seconds, torch's own default
 _TIMEOUT_NAME = "TAILBATCH_RANK_TIMEOUT"
 _LOOK_EVERY = timedelta(seconds=0.5)
-_GOODBYE = 10.0  # seconds that a refusing rank waits for the others to hear of it
+_GOODBYE = 10.0  # seconds that a failing rank waits for the others to read its reason
 _TOLD = "_tailbatch_ranks_know"
 
 
@@ -43,13 +43,13 @@ def rank_timeout() -> float:
 
 
 def are_together() -> bool:
-    """Tell whether this process belongs to a process group."""
+    """Return whether this process belongs to a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 @contextmanager
 def telling_ranks() -> Iterator[None]:
-    """Tell the other ranks why this one stops, if the block raises; alone, do nothing.
+    """Tell the other ranks why this one stops if the block raises; do nothing in a single process.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def telling_ranks() -> Iterator[None]:
 
 
 def finish(work: Any) -> None:
-    """Wait for a collective; end with a clear error where a rank has refused, died or hangs."""
+    """Wait for a collective; raise a clear error if a rank has failed, died or hangs."""
     conversation = _conversation()
     conversation.number += 1
     try:
@@ -78,7 +78,7 @@ def finish(work: Any) -> None:
 
 
 def meet() -> None:
-    """Go on when every rank has come here."""
+    """Wait until every rank has reached this point."""
     conversation = _conversation()
     conversation.number += 1
     conversation.arrive()
@@ -86,7 +86,7 @@ def meet() -> None:
 
 
 def _is_done(work: Any) -> bool:
-    """Wait a little for a collective."""
+    """Wait for a collective for a short time."""
     try:
         work.wait(_LOOK_EVERY)
     except RuntimeError as error:
@@ -102,9 +102,9 @@ def _pause() -> bool:
 
 
 class Conversation:
-    """What the ranks of one process group tell each other beside their collectives.
+    """Messages between the ranks of one process group besides their collectives.
 
-    After a refusal a new round begins, so that a group may be used again.
+    After a failure a new round begins, so that the group can be used again.
     """
 
     def __init__(self, store: Any) -> None:
@@ -114,7 +114,7 @@ class Conversation:
         self.number = 0  # how many times this rank has waited for the others
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
-        """Ask again and again, each time waiting a little, until it is done or cannot be."""
+        """Poll, waiting briefly each time, until it succeeds or cannot succeed."""
         start, limit = time.monotonic(), rank_timeout()
         waited = 0.0
         while not is_done():
@@ -124,12 +124,12 @@ class Conversation:
             self._refuse_as_told()
             if waited > limit:
                 self._raise(
-                    f"{_names(self.missing())} did not come within {limit:g} seconds: look at the "
+                    f"{_names(self.missing())} did not arrive within {limit:g} seconds: check the "
                     f"output of that process, or wait longer with {_TIMEOUT_NAME}"
                 )
 
     def arrive(self) -> None:
-        """Note that this rank waits for the others, for them to see who is missing."""
+        """Record that this rank waits for the others, so that they see which rank is missing."""
         self.store.set(self._key("at", self.rank), str(self.number))
 
     def missing(self) -> list[int]:
@@ -137,24 +137,24 @@ class Conversation:
         return [rank for rank in range(self.n_ranks) if self._place(rank) < self.number]
 
     def tell(self, error: Exception) -> None:
-        """Leave a reason, if nobody has yet, and stay until the others have read it."""
+        """Leave a reason, if no rank has yet, and stay until the others have read it."""
         text = str(error) or type(error).__name__
-        with suppress(RuntimeError):  # a store that is gone was kept by a rank that is
+        with suppress(RuntimeError):  # the rank that hosted the store may be gone
             self.store.compare_set(self._key("reason"), "", f"rank {self.rank}: {text}")
         self._part()
 
     def explain(self, error: RuntimeError) -> NoReturn:
-        """Raise what lies behind a broken connection."""
+        """Raise the cause of a broken connection."""
         self._refuse_as_told()
         with suppress(RuntimeError):
             self.arrive()
         reason = str(error).strip().splitlines()[0][:200]
-        time.sleep(1.0)  # for the others that are alive to arrive
+        time.sleep(1.0)  # time for the surviving ranks to arrive
         self._refuse_as_told()
         lost = [rank for rank in self.missing() if rank != self.rank]
         self._raise(
-            f"{_names(lost)} ended without a word (it was killed, or its machine failed): look at the "
-            f"output of that process, and continue from the last checkpoint ({reason})"
+            f"{_names(lost)} ended unexpectedly (it was killed, or its machine failed): check the "
+            f"output of that process, and resume from the last checkpoint ({reason})"
         )
 
     def _refuse_as_told(self) -> None:
@@ -164,7 +164,7 @@ class Conversation:
                 reason = self.store.get(self._key("reason")).decode()
         if reason:
             self._part()
-            self._raise(f"another rank cannot go on: {reason}")
+            self._raise(f"another rank failed: {reason}")
 
     def _raise(self, message: str) -> NoReturn:
         error = TrainingError(message)
@@ -172,7 +172,7 @@ class Conversation:
         raise error
 
     def _part(self) -> None:
-        """Stay, for a while, until all ranks know; the process that keeps the store may be this one."""
+        """Stay briefly until all ranks know; this process may be the one that hosts the store."""
         end = time.monotonic() + min(_GOODBYE, rank_timeout())
         with suppress(RuntimeError):
             self.store.set(self._key("knows", self.rank), "1")
@@ -182,7 +182,7 @@ class Conversation:
         self.round, self.number = (
             self.round + 1,
             0,
-        )  # counted anew: they stopped at different places
+        )  # reset, because the ranks stopped at different counts
 
     def _place(self, rank: int) -> int:
         key = self._key("at", rank)
@@ -205,7 +205,7 @@ _latest: list[Conversation] = []
 
 
 def _conversation() -> Conversation:
-    """Return this process's part in the talk of its group; another group has one of its own."""
+    """Return this process's messenger for its group; each group has its own."""
     store = distributed_c10d._get_default_store()
     if not _latest or _latest[0].store is not store:
         _latest[:] = [Conversation(store)]

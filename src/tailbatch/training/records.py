@@ -1,4 +1,4 @@
-"""What a training leaves: one record per epoch, a summary, and the callback interface."""
+"""The results of training: one record per epoch, a summary, and the callback interface."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from tailbatch.selection import SelectionDiagnostics
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch left: losses, validation metrics, and where the draws went.
+    """The results of one epoch: losses, validation metrics, and where the draws went.
 
     ``seconds`` is training time since the start, with the clock stopped during evaluation; ``steps``
     counts batches since the start. ``training_objective`` and ``training_bce`` are measured in
     evaluation mode over all training rows, because a selected batch's loss is not comparable with a
-    shuffled one's; they are None in epochs where they were not asked for.
+    shuffled one's; they are None in epochs where they were not requested.
     """
 
     number: int
@@ -31,13 +31,13 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What a training left besides the model, which holds the best epoch's weights.
+    """The results of training besides the model, which holds the best epoch's weights.
 
-    ``warm_up_digest`` names the weights at the end of the warm-up: strategies that are compared fairly
-    have the same one. ``sample_losses`` maps an epoch to each training sample's BCE after it, and
-    ``sample_objectives`` to its share of the model's own objective. ``label_exposure`` is each
-    label's share of all draws over its share of the rows, or None where the selector does not know
-    the labels.
+    ``warm_up_digest`` identifies the weights at the end of the warm-up; in a fair comparison all
+    strategies have the same one. ``sample_losses`` maps an epoch to each training sample's BCE after
+    it, and ``sample_objectives`` to its share of the model's own objective. ``label_exposure`` is each
+    label's share of all draws over its share of the rows, or None if the selector does not know the
+    labels.
     """
 
     epochs: tuple[Epoch, ...]
@@ -56,7 +56,7 @@ class Training:
 
 
 class Callback:
-    """A listener to a training; override what you need. Random state is the host's own here.
+    """A listener to training; override what you need. Callbacks see the host's own random state.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class Callback:
     """
 
     def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
-        """Hear of a finished step, counted from 1 over the whole training."""
+        """React to a finished step, counted from 1 over the whole training."""
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Hear of a finished epoch, its validation included."""
+        """React to a finished epoch, validation included."""

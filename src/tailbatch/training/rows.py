@@ -1,4 +1,4 @@
-"""Rows held in memory and handed out as batches: dense tensors, or CSR ones to models that take them."""
+"""Rows held in memory and returned as batches: dense tensors, or CSR for models that accept them."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,9 +15,9 @@ _SPARSE_SHARE = 0.1
 
 
 def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | str = "cpu") -> bool:
-    """Whether a model is better off with sparse batches of X: it takes them, and they are sparse enough.
+    """Whether a model should get sparse batches of X: it accepts them, and X is sparse enough.
 
-    On accelerators batches are dense: there they are cheap, and not every one of them has the kernels.
+    On accelerators batches are dense: they are cheap there, and not every device has the kernels.
 
     Examples
     --------
@@ -37,14 +37,14 @@ class Rows:
     """The rows of one matrix, held once and fetched by index as float32 tensors.
 
     A dense matrix lives on the device; a CSR matrix stays CSR, and only the rows of a batch are
-    written out, unless they are wanted sparse. Labels are held as one byte each.
+    expanded, unless sparse batches are requested. Labels are held as one byte each.
 
     Parameters
     ----------
     matrix
         Scaled features, or labels.
     device
-        Where batches are wanted.
+        Where batches are returned.
     sparse_batches
         Whether the rows of a sparse matrix come as sparse CSR tensors, see `prefers_sparse`.
 
@@ -69,7 +69,7 @@ class Rows:
         if sparse.issparse(matrix):
             self._matrix = sparse.csr_array(matrix, dtype=dtype)
         else:
-            # A copy, so that no caller's array is aliased and no read-only one complained about.
+            # A copy, so that the caller's array is not aliased and torch accepts a read-only one.
             self._matrix = torch.from_numpy(np.array(matrix, dtype=dtype)).to(self.device)
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class Rows:
 
 
 def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
-    """Return what a function of features (b, d) says of all rows, (n, q), a bounded number at a time.
+    """Apply a function of features (b, d) to all rows, a bounded number at a time; return (n, q).
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class LabeledRows:
 
 
 def _in_order(n_rows: int, size: int) -> Iterator[np.ndarray]:
-    """Yield the numbers of all rows, `size` at a time."""
+    """Yield the indices of all rows, `size` at a time."""
     for start in range(0, n_rows, size):
         yield np.arange(start, min(start + size, n_rows))
 
@@ -162,7 +162,7 @@ def _in_order(n_rows: int, size: int) -> Iterator[np.ndarray]:
 def dense_rows(matrix: sparse.csr_array, index: np.ndarray) -> np.ndarray:
     """Return the rows `index` of a CSR matrix as a dense float32 array.
 
-    Several times faster than ``matrix[index].toarray()``, which builds a sparse matrix on the way.
+    Several times faster than ``matrix[index].toarray()``, which builds an intermediate sparse matrix.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def sparse_rows(matrix: sparse.csr_array, index: np.ndarray) -> Tensor:
 
 
 def _positions(matrix: sparse.csr_array, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets of the rows `index` in what they hold together, and where that is held."""
+    """Return the offsets of the rows `index` in their joined entries, and the entries' positions."""
     start = matrix.indptr[index]
     length = matrix.indptr[index + 1] - start
     offsets = np.zeros(len(index) + 1, dtype=matrix.indices.dtype)

@@ -35,18 +35,18 @@ class Trainer:
     plan
         Optimizer, epochs, batch size and the rest.
     seed
-        Names the noise of each step (dropout, sampling): trainings with the same seed agree.
+        Determines the noise of each step (dropout, sampling): training with the same seed agrees.
     device
-        ``"cpu"``, ``"cuda"``, ... or ``"auto"``: an accelerator where there is one.
+        ``"cpu"``, ``"cuda"``, ... or ``"auto"``: an accelerator if there is one.
     callbacks
         Listeners, for instance a progress bar.
     checkpoint
-        File to save to and, where it exists, to continue from; None saves nothing.
+        File to save to and, if it exists, to resume from; None saves nothing.
     checkpoint_every
         Epochs between two checkpoints. With a checkpoint, SIGTERM and Ctrl-C save one after the
         current step and raise `TrainingInterrupted`.
     metrics
-        Names of the validation metrics to record besides the plan's ``best_by``; None: all of them.
+        Names of the validation metrics to record besides the plan's ``best_by``; None records all.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Trainer:
 
         Without validation rows, or where no label can be scored on them, the last epoch counts as the
         best. In a process group each rank trains on its slice of every batch, all end with the same
-        weights, and rank 0 alone writes checkpoints and talks to callbacks; a rank that cannot continue
+        weights, and only rank 0 writes checkpoints and calls callbacks; a rank that cannot continue
         tells the others why.
 
         Parameters
@@ -108,8 +108,8 @@ class Trainer:
         model, parts, selector
             What to train, on which rows, drawn how.
         sample_weight
-            (n,) what each training row's share of the objective is multiplied by, with a mean of 1; None
-            weights all rows the same. The selector is told unweighted losses.
+            (n,) factors of the training rows' shares of the objective, with a mean of 1; None weights all
+            rows the same. The selector observes unweighted losses.
         """
         with telling_ranks():
             return self._fit(model, parts, selector, sample_weight)
@@ -144,7 +144,7 @@ class Trainer:
             if self.checkpoint.exists():
                 progress.restore(self.checkpoint)
         stopping = stopping_on_signals() if self.checkpoint else nullcontext(StopRequest())
-        # Averaging over ranks writes rows of the gradient that this rank's batch did not.
+        # Averaging over ranks writes gradient rows that this rank's batch did not touch.
         gradients = reusing_gradients(model) if is_alone() else nullcontext()
         with stopping as stop, gradients:
             while not progress.finished:
@@ -172,7 +172,7 @@ class Trainer:
     def _train_on(
         self, index: NDArray[np.int64], progress: Progress, selector: DistributedSelector
     ) -> float:
-        """Take one step on a batch, tell the selector its losses, and return its objective."""
+        """Take one step on a batch, give the selector its losses, and return its objective."""
         model, rows = progress.model, progress.sample_weight
         x, y = progress.train.fetch(index)  # (b, d), (b, q)
         progress.rate.before_step(progress.step)
@@ -227,7 +227,7 @@ def _refuse_step_without_weights(model: MultiLabelModel, needed_by: str) -> None
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called `name`; ``"auto"`` is an accelerator where there is one.
+    """Return the device called `name`; ``"auto"`` is an accelerator if there is one.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def choose_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError):
-        # torch raises an AssertionError where it was built without that accelerator.
+        # torch raises an AssertionError if it was built without that accelerator.
         raise TrainingError(
             f'device must be "auto" or one this machine has, got {name!r}'
         ) from None

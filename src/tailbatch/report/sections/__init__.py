@@ -1,4 +1,4 @@
-"""The sections of a report, in order; each is a function in a file of its own."""
+"""The sections of a report, in order; each is a function in its own file."""
 
 from collections.abc import Callable
 

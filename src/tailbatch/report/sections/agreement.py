@@ -1,4 +1,4 @@
-"""Whether a model's own loss and the BCE tell the same samples apart (Figure 6)."""
+"""Whether a model's own loss and the BCE agree on which samples are hard (Figure 6)."""
 
 from tailbatch.analysis.curves import agreement_panels
 from tailbatch.report.section import FileTable, Section, Story, view
@@ -24,7 +24,7 @@ def agreement(story: Story) -> Section:
     )
     text = (
         "Pearson's correlation, over the training samples, of each sample's BCE and its share of the "
-        "model's own loss, after the named epochs."
+        "model's own loss, after the given epochs."
     )
     shown = view(table, "Correlation of the two losses, mean over runs", _TITLES)
     panels = agreement_panels(table)

@@ -14,7 +14,7 @@ _TITLES = {
 
 
 def batch_size(story: Story) -> Section:
-    """Return Macro-AUC where a dataset and model ran with several batch sizes."""
+    """Return Macro-AUC of the datasets and models that ran with several batch sizes."""
     table, caption = story.analysis.batch_sizes, "Macro-AUC by batch size"
     section = Section(
         id="batch-size",
@@ -22,6 +22,6 @@ def batch_size(story: Story) -> Section:
         short="Batch size",
         tables=(FileTable("batch-sizes", table, caption),),
     )
-    text = "Macro-AUC on test rows, all else being equal."
+    text = "Macro-AUC on test rows, with all other settings equal."
     shown = view(table, caption, _TITLES)
     return with_panels(story, section, text, shown, batch_size_panels(table), "Macro-AUC")

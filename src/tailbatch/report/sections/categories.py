@@ -1,4 +1,4 @@
-"""Charts over names, models or datasets: one line per arm, beside the table that they are drawn from."""
+"""Categorical charts, over models or datasets: one line per arm, beside the table they are drawn from."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,13 +19,13 @@ def with_panels(
         for turn, panel in enumerate(panels)
         if len(panel.categories) > 1
     }
-    charts = [Chart(place, panel.title, panel=True) for place, panel in drawn.items()]
+    charts = [Chart(identifier, panel.title, panel=True) for identifier, panel in drawn.items()]
     row = [Block("row", charts)] if charts else []
     return replace(
         section,
         blocks=(Block("text", text), *row, folded(table)),
         figures={section.tables[0].name: partial(category_figure, panels, story.looks, measure)},
-        data={"panels": {place: _chart(panel) for place, panel in drawn.items()}},
+        data={"panels": {identifier: _chart(panel) for identifier, panel in drawn.items()}},
     )
 
 

@@ -25,7 +25,7 @@ from tailbatch.report.section import (
 )
 from tailbatch.report.style import GROUP_NAMES, GROUPS
 
-_MOST_LABELS = 400  # dots in one chart; more hide each other, and fill the page
+_MOST_LABELS = 400  # dots in one chart; more would overlap, and bloat the page
 _CONVERGENCE = {
     "lowest_loss": "Lowest training loss",
     "lowest_epoch": "at epoch",
@@ -65,7 +65,7 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
     yield Block("pickers", (*names, story.files))
     if data["measures"]:
         axes = (("number", "epoch"), ("steps", "batch"), ("seconds", "second"))
-        measures = tuple((str(at), each["title"]) for at, each in enumerate(data["measures"]))
+        measures = tuple((str(at), measure["title"]) for at, measure in enumerate(data["measures"]))
         chart = Chart(
             "curves",
             "Learning curves",
@@ -77,10 +77,10 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
         yield Block("chart", chart)
     if len(analysis.labels):
         gain = (
-            f"Change of a label's average precision against {baseline}, rare labels at the left. "
+            f"Change of a label's average precision against {baseline}, rare labels on the left. "
         )
         often = (
-            "How often a label is drawn against its share of the training rows: 1 is proportional."
+            "How often a label is drawn, relative to its share of the training rows (1 is equal)."
         )
         charts = (
             Chart("gain", "Gain of each label", f"{gain}Filled: minority labels."),
@@ -94,7 +94,7 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
             "losses",
             "Losses of samples with minority labels",
             "Density of the training samples' losses (BCE), smoothed. Numbers of minority labels are "
-            "compared under the first strategy that is shown; strategies over all samples with a "
+            "compared under the first strategy shown; strategies are compared over all samples with a "
             "minority label.",
             (
                 Switch("loss-epoch", "After epoch", epochs),
@@ -117,7 +117,7 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
 
 
 def _data(analysis: Analysis) -> dict[str, Any]:
-    """Return what the page's charts show, as plain values with few digits."""
+    """Return the data of the page's charts, as plain values with few digits."""
     curves, convergence = analysis.curves, analysis.convergence
     measures = {
         name: title
@@ -148,7 +148,7 @@ def _data(analysis: Analysis) -> dict[str, Any]:
 
 
 class _Cells:
-    """One entry per dataset and model, filled by one table after the other."""
+    """One entry per dataset and model, filled from one table after another."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Dataset, Learner], dict[str, Any]] = {}
@@ -175,7 +175,7 @@ class _Cells:
 
 
 def thinned(rows: np.ndarray, points: int = 40) -> np.ndarray:
-    """Return no more than `points` rows, evenly spaced, the first and last among them.
+    """Return at most `points` rows, evenly spaced, including the first and last.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def _columns(rows: np.ndarray, names: list[str]) -> dict[str, list[Any]]:
 
 
 def _labels(group: pd.DataFrame) -> dict[str, list[Any]]:
-    """Return a dataset's labels, commonest first, the same for all of its models and arms."""
+    """Return a dataset's labels, commonest first; the same for all of its models and arms."""
     once = group.drop_duplicates("label")
     order = once.sort_values("positives", ascending=False, kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, min(len(order), _MOST_LABELS)).round())
@@ -209,19 +209,19 @@ def _labels(group: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _label_values(group: pd.DataFrame, names: list[str]) -> dict[str, dict[str, list[Any]]]:
-    """Return gain and exposure of the labels called `names`, by arm, where it has values."""
-    found: dict[str, dict[str, list[Any]]] = {"gain": {}, "exposure": {}}
+    """Return gain and exposure of the labels `names`, by arm, if the arm has values."""
+    facts: dict[str, dict[str, list[Any]]] = {"gain": {}, "exposure": {}}
     arms = dict(tuple(group.groupby("arm", sort=False)))
     for arm in sorted(arms):
         values = arms[arm].set_index("label").reindex(names)
-        for kind, by_arm in found.items():
+        for kind, by_arm in facts.items():
             if values[kind].notna().any():
                 by_arm[str(arm)] = [short(value, 3) for value in values[kind]]
-    return found
+    return facts
 
 
 def _density(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the densities of one epoch: the common grid, and by arm and group their heights."""
+    """Return the densities of one epoch: the common grid, and the heights by arm and group."""
     groups: dict[Arm, dict[str, list[Any]]] = {}
     for (arm, name), some in rows.groupby(["arm", "minority_labels"], sort=False):
         groups.setdefault(arm, {})[name] = [short(value, 3) for value in some["density"]]
@@ -241,30 +241,32 @@ def _pressure(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _figures(story: Story) -> dict[str, Callable[[], Figure]]:
-    """Return the figures; where a store has many datasets and models, those of one of them."""
+    """Return the figures; a store with many datasets and models gets those of one of them."""
     analysis, shown = story.analysis, story.looks
     lines = _one_model(analysis.curves)
     drawn = {
         "convergence": ("training_bce", "number", "steps", "seconds"),
         "validation": ("validation_macro_auc", "number"),
     }
-    found: dict[str, Callable[[], Figure]] = {}
+    figures: dict[str, Callable[[], Figure]] = {}
     for name, (measure, *axes) in drawn.items():
         if measure in lines and lines[measure].notna().any():
             of = (lines, shown, measure, MEASURES[measure], *axes)
-            found[name] = partial(panels.curves_figure, *of)
+            figures[name] = partial(panels.curves_figure, *of)
     if analysis.labels[["gain", "exposure"]].notna().any(axis=None):
-        found["labels"] = partial(panels.labels_figure, _one_model(analysis.labels), shown)
+        figures["labels"] = partial(panels.labels_figure, _one_model(analysis.labels), shown)
     if len(analysis.density):
-        found["sample-losses"] = partial(panels.density_figure, _one_cell(analysis.density), shown)
+        figures["sample-losses"] = partial(
+            panels.density_figure, _one_cell(analysis.density), shown
+        )
     if len(analysis.pressures) and analysis.baseline:
         cell = _one_cell(analysis.pressures)
-        found["pressures"] = partial(panels.pressure_figure, cell, shown, analysis.baseline)
-    return found
+        figures["pressures"] = partial(panels.pressure_figure, cell, shown, analysis.baseline)
+    return figures
 
 
 def _one_model(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the paper's first choice, DELA, or else of the first model by name."""
+    """Return the rows of DELA, the paper's first choice, or else of the first model by name."""
     learners = table["learner"].unique()
     if not len(learners):
         return table

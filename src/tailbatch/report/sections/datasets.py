@@ -1,4 +1,4 @@
-"""What the paper prints of the datasets, and what their files give."""
+"""The datasets' facts as the paper prints them, and as measured in their files."""
 
 from tailbatch.report.section import Block, FileTable, Section, Story, folded, view
 
@@ -7,7 +7,7 @@ def datasets(story: Story) -> Section:
     """Return printed and measured facts of the paper's datasets."""
     table = story.analysis.datasets
     table = table[table.groupby("dataset")["printed"].transform("count") > 0]
-    text = "What the paper prints of each dataset, and what the file that was used gives."
+    text = "Each dataset's facts as the paper prints them, and as measured in the file used here."
     shown = (Block("text", text), folded(view(table, "Facts of the datasets")))
     return Section(
         id="datasets",

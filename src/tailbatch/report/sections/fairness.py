@@ -1,4 +1,4 @@
-"""Whether the compared runs differ in nothing but the strategy."""
+"""Whether the compared runs differ only in the strategy."""
 
 import pandas as pd
 
@@ -6,7 +6,7 @@ from tailbatch.analysis.keys import Arm
 from tailbatch.report.section import Block, FileTable, Section, Story, view
 
 _CAPTION = "What must agree between compared runs"
-# The check's name for a reader, and what it is that must be the same.
+# The check's title, and the kind of value that must be the same.
 _SAME = {
     "warm_up_digest": ("Weights at the end of the warm-up", "digest"),
     "steps": ("Number of training steps", "number"),
@@ -28,8 +28,8 @@ def fairness(story: Story) -> Section:
             Block(
                 "text",
                 "For one dataset, model, fold and seed, all strategies share the rows, the initial "
-                "weights and the warm-up, and take the same number of steps and samples. These are "
-                "checks of the records, not promises:",
+                "weights and the warm-up, and take the same number of steps and samples. The records "
+                "were checked for this:",
             ),
             Block("table", view(table, _CAPTION)),
         ),
@@ -38,7 +38,7 @@ def fairness(story: Story) -> Section:
 
 
 def in_words(checks: pd.DataFrame, baseline: Arm | None) -> pd.DataFrame:
-    """Return the checks of `tailbatch.analysis.fairness` as people read them."""
+    """Return the checks of `tailbatch.analysis.fairness` as text."""
     columns = checks[["check", "verdict", "count", "total"]]
     rows = [
         _row(check, verdict, count, total, baseline)
@@ -55,7 +55,7 @@ def _row(
         detail = f"the same {kind} in {count:,} of {total:,} groups of compared runs"
         return title, verdict, detail if total else "no two runs to compare"
     if check == "folds":
-        detail = "every strategy has the same ones"
+        detail = "the same for every strategy"
         if count:
             detail = f"{count:,} runs without a partner are left out of the comparisons"
         return "Folds and seeds of the compared means", verdict, detail if total else "no runs"
@@ -68,6 +68,6 @@ def _row(
     return (
         title,
         verdict,
-        f"{late}, so they were still learning and a gain may be speed alone: a higher learning rate or "
-        "more epochs would tell",
+        f"{late}, so they were still learning, and a gain may only be faster learning: to find out, use "
+        "a higher learning rate or more epochs",
     )

@@ -1,4 +1,4 @@
-"""Whether the differences are more than chance: signed-rank tests, and mean ranks."""
+"""Whether the differences exceed chance: signed-rank tests, and mean ranks."""
 
 from functools import partial
 from typing import Any
@@ -50,8 +50,8 @@ def luck(story: Story) -> Section:
         blocks += [folded(view(titled(tests), caption, _TITLES))]
     if charts:
         caption = (
-            "Rank 1 is best, over datasets; models are averaged first. A thick bar joins strategies that "
-            "the Nemenyi test does not tell apart."
+            "Mean ranks over datasets, averaged over models first; rank 1 is best. A thick bar joins "
+            "strategies that do not differ significantly in the Nemenyi test."
         )
         choice = Switch("ranks", "Metric", tuple((name, METRICS[name].title) for name in charts))
         numbers = view(titled(ranks), "Mean ranks over datasets")

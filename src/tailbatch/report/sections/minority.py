@@ -1,4 +1,4 @@
-"""Whether it is the minority labels that gain."""
+"""Whether the minority labels gain."""
 
 from tailbatch.analysis.keys import Arm
 from tailbatch.analysis.labels import labels_by_name
@@ -15,14 +15,14 @@ _TITLES = {
 _CELLS = {"data": "Dataset", "learner": "Model"}
 _NAMED = {"label": "Label", "positives": "Training rows", "minority": "Minority"}
 _BY_NAME = "Average precision of each label, rarest first"
-_MOST_LABELS = 600  # rows that a page has room for; the file has all
+_MOST_LABELS = 600  # rows on the page; the file has all
 
 
 def minority(story: Story) -> Section:
     """Return the mean gain over minority and over other labels, and every label by name."""
     table, labels = story.analysis.minority, labels_by_name(story.analysis.labels)
     text = (
-        "Average precision of single labels against the baseline. A label is a minority label where its "
+        "Average precision of single labels against the baseline. A label is a minority label if its "
         "imbalance ratio is above the mean of the dataset."
     )
     caption = "Mean change of average precision, share of labels that improve, and exposure"

@@ -1,4 +1,4 @@
-"""Runs that are not there, and runs whose arrays cannot be read."""
+"""Missing runs, and runs whose arrays cannot be read."""
 
 from tailbatch.analysis.keys import CELL, by_label
 from tailbatch.report.section import Block, FileTable, Section, Story, folded, view
@@ -15,19 +15,19 @@ _TITLES = {
 
 
 def missing(story: Story) -> Section:
-    """Return the runs that a study wants and that left no record."""
+    """Return the planned runs without a record."""
     absent = story.analysis.evidence.absent
     blocks: tuple[Block, ...] = ()
     tables: tuple[FileTable, ...] = ()
     if len(absent):
         tried = by_label(absent.assign(reason=absent["reason"].replace("", "not run yet")), _RUN)
         text = (
-            "Runs that a study wants and that left no record. Comparisons use the folds and seeds that "
-            "all strategies have."
+            "Planned runs without a record. Comparisons use only the folds and seeds that all strategies "
+            "have."
         )
         blocks = (Block("text", text), folded(view(tried, "Runs without a record", _TITLES)))
         kept = absent[[*_RUN, "digest", "reason"]]
-        tables = (FileTable("missing", kept, "Runs that are wanted and not there"),)
+        tables = (FileTable("missing", kept, "Planned runs without a record"),)
     return Section(
         id="missing",
         title="Failed and missing runs",
@@ -38,11 +38,11 @@ def missing(story: Story) -> Section:
 
 
 def unread(story: Story) -> Section:
-    """Return the runs whose array file is damaged or gone."""
+    """Return the runs whose array file is damaged or missing."""
     table = story.analysis.unread
     text = (
-        "The array file of these runs is damaged or gone, so they are not in the charts drawn from it: "
-        "volatility, losses of samples, correlation of losses. All else of them is here."
+        "The array file of these runs is damaged or missing, so they are not in the charts drawn from "
+        "it: volatility, sample losses, correlation of losses. All their other results are here."
     )
     caption = "Runs whose arrays could not be read"
     titles = _TITLES | {"digest": "Run"}

@@ -28,7 +28,7 @@ _PAIRS = {
 
 
 def published(story: Story) -> Section:
-    """Return how far our means are from the printed ones, and whether they go the same way."""
+    """Return how far our means are from the printed ones, and whether the directions agree."""
     table = story.analysis.published
     return Section(
         id="published",
@@ -40,8 +40,8 @@ def published(story: Story) -> Section:
 
 
 def _blocks(table: pd.DataFrame) -> tuple[Block, ...]:
-    told = table[table["agrees"].notna()]
-    same = int(told["agrees"].astype(bool).sum())
+    decided = table[table["agrees"].notna()]
+    same = int(decided["agrees"].astype(bool).sum())
     by_metric = table.assign(agrees=table["agrees"].astype(float)).groupby("metric", sort=False)
     summary = by_metric.agg(
         pairs=("difference", "size"), difference=("difference", "mean"), agrees=("agrees", "mean")
@@ -50,9 +50,9 @@ def _blocks(table: pd.DataFrame) -> tuple[Block, ...]:
     every = view(titled(table), "Every comparison, ours and printed", _PAIRS)
     caption = "Ours beside the paper's, by metric"
     text = (
-        f"Of the {len(told)} comparisons that the paper prints and that are no tie, {same} go the same "
-        f"way here. Our means are {table['difference'].abs().mean():.4f} away from the printed ones on "
-        "average."
+        f"Of the {len(decided)} comparisons in the paper that are not a tie, {same} have the same "
+        f"direction here. On average, our means differ from the printed ones by "
+        f"{table['difference'].abs().mean():.4f}."
     )
     return (
         Block("text", text),

@@ -1,16 +1,16 @@
-"""The way from any number back to the runs behind it, and to a command that does them again."""
+"""The way from any number back to the runs behind it, and to a command that repeats them."""
 
 from tailbatch.report.reproduce import named_files
 from tailbatch.report.section import Block, Section, Story
 
 
 def reproduce(story: Story) -> Section:
-    """Return how to do the runs again, and which runs are behind each row."""
+    """Return how to repeat the runs, and which runs are behind each row."""
     blocks: list[Block] = []
     if story.studies:
         files = sorted({name for text in story.studies.values() for name in named_files(text)})
-        beside = f" ({', '.join(files)} must lie there, too)" if files else ""
-        these = "This does" if len(story.studies) == 1 else "These do"
+        beside = f" ({', '.join(files)} must be there too)" if files else ""
+        these = "This command repeats" if len(story.studies) == 1 else "These commands repeat"
         again = [
             f"tailbatch study run {story.files}/{name} --store again" for name in story.studies
         ]
@@ -18,14 +18,14 @@ def reproduce(story: Story) -> Section:
             Block(
                 "text",
                 "Each mean above is over the runs listed below. A run's name is a digest of everything "
-                "that defines it; doing it again gives the same record, times aside. "
-                f"{these} all of them again, from the folder of this page{beside}:",
+                "that defines it; repeating it gives the same record, except for times. "
+                f"{these} all of them, from the folder of this page{beside}:",
             ),
             Block("commands", [*again, "tailbatch report again --out again.html"]),
             Block(
                 "text",
-                "For one row of a table, shorten the lists in a copy of the study file to its dataset, "
-                "model and strategy.",
+                "To repeat one row of a table, reduce the lists in a copy of the study file to its "
+                "dataset, model and strategy.",
             ),
         ]
     behind = [story.traces, *story.tuned_traces.values()]
@@ -39,7 +39,7 @@ def reproduce(story: Story) -> Section:
             *blocks,
             Block(
                 "folder",
-                ("The tables and figures of this page lie in the folder ", story.files, rest),
+                ("The tables and figures of this page are in the folder ", story.files, rest),
             ),
             Block("traces", entries),
         ),

@@ -13,9 +13,9 @@ from tailbatch.report.export import cell_text
 from tailbatch.report.section import Block, FileTable, Section, Story
 
 _TEXT = (
-    "Means over folds and seeds on test rows, at the best validation epoch; below each its 95% interval "
-    "over folds (Student's t with Nadeau and Bengio's variance), from three folds on. A star marks "
-    "the best of a dataset. The number of runs links to their names."
+    "Means over folds and seeds on test rows, at the best validation epoch. Below each mean is its 95% "
+    "interval over folds (Student's t with Nadeau and Bengio's variance), if there are three folds or "
+    "more. A star marks the best of a dataset. The number of runs links to their names."
 )
 
 
@@ -76,45 +76,45 @@ def result_grids(
 ) -> list[dict[str, Any]]:
     """Return one table per model: datasets and strategies down, metrics across (Table 2).
 
-    An arm whose runs are all missing has its row, too, without numbers.
+    An arm whose runs are all missing also has a row, without numbers.
     """
     columns = [*CELL, "arm", "metric", "mean", "low", "high", "runs", "best"]
-    # Learner, dataset, arm and metric lead to mean, low, high, number of runs, and whether it is best.
-    found: dict[Any, dict[Any, dict[Any, dict[str, list[Any]]]]] = {}
+    # By learner, dataset, arm and metric: mean, low, high, number of runs, and whether it is best.
+    values: dict[Any, dict[Any, dict[Any, dict[str, list[Any]]]]] = {}
     for data, learner, arm, metric, *rest in results[columns].itertuples(index=False):
-        found.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})[metric] = rest
+        values.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})[metric] = rest
     lost: dict[tuple[Any, ...], int] = {}
     if absent is not None and len(absent):
         lost = absent.groupby([*CELL, "arm"]).size().to_dict()
     for data, learner, arm in lost:
         if arm.is_primary:
-            found.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})
+            values.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})
     titles = [
         {"title": METRICS[name].title, "higher": METRICS[name].higher_is_better} for name in metrics
     ]
     grids = []
-    # Learners without batches have nothing but that arm, and come after those that draw.
+    # Learners without batches have only that arm, and come after those that draw batches.
     last = {
         learner
-        for learner, some in found.items()
+        for learner, some in values.items()
         if not all(arm.draws_batches for arms in some.values() for arm in arms)
     }
-    for learner in sorted(found, key=lambda key: (key in last, key)):
+    for learner in sorted(values, key=lambda key: (key in last, key)):
         groups = [
             (
                 str(data),
                 [
                     _row(
                         str(arm),
-                        found[learner][data][arm],
+                        values[learner][data][arm],
                         metrics,
                         lost.get((data, learner, arm), 0),
                     )
                     | {"trace": traces.get((data, learner, arm), "")}
-                    for arm in sorted(found[learner][data])
+                    for arm in sorted(values[learner][data])
                 ],
             )
-            for data in sorted(found[learner])
+            for data in sorted(values[learner])
         ]
         caption = f"{learner} on {len(groups)} {'dataset' if len(groups) == 1 else 'datasets'}"
         grids += [
@@ -126,10 +126,10 @@ def result_grids(
 def _row(
     arm: str, values: Mapping[str, list[Any]], metrics: list[str], missing: int
 ) -> dict[str, Any]:
-    done = max((runs for *_, runs, _ in values.values()), default=0)
+    count = max((runs for *_, runs, _ in values.values()), default=0)
     return {
         "arm": arm,
-        "runs": f"{done} {'run' if done == 1 else 'runs'}"
+        "runs": f"{count} {'run' if count == 1 else 'runs'}"
         + (f", {missing} missing" if missing else ""),
         "short": bool(missing),
         "cells": [_cell(*values[name]) if name in values else None for name in metrics],

@@ -1,4 +1,4 @@
-"""What came out: a sentence for each strategy, what ran, and the change of every metric."""
+"""The outcome: a sentence per strategy, what was run, and the change of every metric."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,10 +22,10 @@ from tailbatch.report.section import Block, Brief, FileTable, Section, Story
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
 _INFERENCE = (
     "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
-    "variance, from three folds on), else over datasets (bootstrap, from six on). The p-values of "
+    "variance, from three folds on), otherwise over datasets (bootstrap, from six on). The p-values of "
     "minority average precision, Macro-AUC and Micro-F are corrected for the number of such "
-    "claims (Holm); n.s. is not significant at 0.05. The best setting is chosen on validation rows, so "
-    "its own p-value needs no correction. Other metrics are shown and not tested."
+    "claims (Holm); n.s. means not significant at 0.05. The best setting is chosen on validation rows, "
+    "so its own p-value needs no correction. Other metrics are shown but not tested."
 )
 _NOTHING = (
     "There is nothing to compare yet: no dataset and model has runs of two strategies on the same fold "
@@ -34,7 +34,7 @@ _NOTHING = (
 
 
 def summary(story: Story) -> Section:
-    """Return what came out, in words and in numbers."""
+    """Return the outcome, in words and in numbers."""
     analysis = story.analysis
     evidence, table = analysis.evidence, analysis.overall
     first = [headline(analysis.best)] if analysis.best else []
@@ -85,22 +85,22 @@ def headline(best: Best) -> str:
 
 
 def still_learning(analysis: Analysis) -> str:
-    """Return a warning where most runs of the baseline were best in their last epochs, else nothing."""
+    """Return a warning if most runs of the baseline were best in their last epochs, else nothing."""
     checks = analysis.fairness.set_index("check")
     if "learned" not in checks.index or checks.loc["learned", "verdict"] != "differs":
         return ""
     late, total = checks.loc["learned", ["count", "total"]]
     return (
         f"Still learning at the end: {late} of {total} runs of {analysis.baseline} were best in their "
-        "last epochs, so a gain may be speed alone. Train longer, or at a higher learning rate."
+        "last epochs, so a gain may only be faster learning. Train longer, or at a higher learning rate."
     )
 
 
 def sentences(overall: pd.DataFrame, baseline: Arm | None) -> dict[Arm, str]:
-    """Return one sentence per arm that a person can quote, from `comparisons.overall`.
+    """Return one quotable sentence per arm, from `comparisons.overall`.
 
-    The claims come first, in the order in which they were listed; arms with the largest gain in the
-    first of them come first.
+    The claims come first, in the order in which they were listed; arms are sorted by their gain in the
+    first claim, largest first.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def sentences(overall: pd.DataFrame, baseline: Arm | None) -> dict[Arm, str]:
 
 
 def _best_first(overall: pd.DataFrame) -> list[tuple[Arm, pd.DataFrame]]:
-    """Return the rows of each arm, the largest gain in the first claim first."""
+    """Return the rows of each arm, sorted by gain in the first claim, largest first."""
     groups = dict(tuple(overall.groupby("arm", sort=False)))
     first = claimed(list(overall["metric"].unique()))[:1]
     gains = {
@@ -153,18 +153,18 @@ def _changes(overall: pd.DataFrame, baseline: Arm | None) -> list[dict[str, Any]
     ends = ends[np.isfinite(ends)]
     low, width = ends.min(), max(float(np.ptp(ends)), 1e-9)
 
-    def place(value: float) -> str:
+    def position(value: float) -> str:
         return f"{4 + 92 * (value - low) / width:.1f}"
 
     views = []
     for arm, group in _best_first(overall):
         caption = f"{arm} against {baseline}: change of the average over datasets"
-        rows = [_change_row(row, place) for _, row in group.iterrows()]
+        rows = [_change_row(row, position) for _, row in group.iterrows()]
         views.append({"arm": str(arm), "caption": f"{caption}; positive is better", "rows": rows})
     return views
 
 
-def _change_row(row: pd.Series, place: Callable[[float], str]) -> dict[str, Any]:
+def _change_row(row: pd.Series, position: Callable[[float], str]) -> dict[str, Any]:
     known = bool(np.isfinite([row["percent"], row["low"], row["high"]]).all())
     tone = ("good" if row["percent"] > 0 else "bad") if row["p_holm"] < LEVEL else ""
     ends = {"zero": 0.0, "at": row["percent"], "low": row["low"], "high": row["high"]}
@@ -174,13 +174,13 @@ def _change_row(row: pd.Series, place: Callable[[float], str]) -> dict[str, Any]
         "tone": tone,
         "percent": MISSING if pd.isna(row["percent"]) else f"{row['percent']:+.1f}%",
         "interval": f"{row['low']:+.1f} to {row['high']:+.1f}" if known else MISSING,
-        "bar": {name: place(value) for name, value in ends.items()} if known else None,
+        "bar": {name: position(value) for name, value in ends.items()} if known else None,
         "p": p_text(row["p_holm"]),
     }
 
 
 def p_text(p: float) -> str:
-    """Return a p-value as people print it.
+    """Return a p-value as text.
 
     Examples
     --------
@@ -191,9 +191,9 @@ def p_text(p: float) -> str:
 
 
 def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
-    """Return one row per arm: its means where there is one cell, else its change on the baseline.
+    """Return one row per arm: its means if there is one cell, else its change from the baseline.
 
-    Learners without batches stand below the strategies of the one that has them.
+    Learners without batches are listed below the strategies of the learner that has them.
     """
     drawing = with_batches(analysis.results)
     one = analysis.results["data"].nunique() == 1 and drawing["learner"].nunique() <= 1
@@ -217,7 +217,7 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
 
 
 def with_beside(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the means of one dataset with a ``name`` each: arms first, then learners without batches."""
+    """Return the means of one dataset with a ``name`` each: arms, then learners without batches."""
     drawing = with_batches(results)
     beside = results.drop(drawing.index)
     table = pd.concat(

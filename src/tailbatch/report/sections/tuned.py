@@ -1,4 +1,4 @@
-"""Each strategy with its pressure tuned, against as many tries of the baseline."""
+"""Each strategy with a tuned pressure, against the same number of tries of the baseline."""
 
 from tailbatch.analysis.comparisons import baseline_arm, overall
 from tailbatch.analysis.comparisons import results as means
@@ -7,8 +7,8 @@ from tailbatch.report.sections.results import result_grids
 from tailbatch.report.sections.summary import sentences
 
 _TEXT = (
-    "For each dataset, model and fold, the pressure with the best validation Macro-AUC; against it the "
-    "baseline's best of as many seeds, chosen in the same way. Test results choose nothing."
+    "For each dataset, model and fold, the pressure with the best validation Macro-AUC is compared with "
+    "the baseline's best of as many seeds, chosen in the same way. Test results are not used to choose."
 )
 
 
