@@ -19,7 +19,7 @@ def test_sigterm_loses_nothing(command, at, code, whole, server, tmp_path):
     ended = one.start(Writes(one.folder, at, "TERM")).end()
     assert ended.code == code, ended.said
     if command == "fit":
-        assert "To go on: tailbatch fit" in ended.said
+        assert "To resume: tailbatch fit" in ended.said
     one.check()
     assert one.start(Writes(one.folder)).end().code == 0
     assert one.result() == whole(command)[0]
