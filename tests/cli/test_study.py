@@ -317,7 +317,10 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),
-        (("study", "status", "nowhere"), "there is no study in nowhere: `tailbatch study run`"),
+        (
+            ("study", "status", "nowhere"),
+            "there is no study in nowhere: start one with `tailbatch study run`",
+        ),
         (
             ("study", "import", "nowhere"),
             "there is no file nowhere: make one with `tailbatch study export`",
