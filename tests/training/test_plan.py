@@ -251,7 +251,7 @@ def test_moments_of_another_shape_are_refused(train, parts, tmp_path, monkeypatc
     moments = saved["optimizer"]["state"][0]
     moments["exp_avg"] = moments["exp_avg"].t()
     monkeypatch.setattr(progress, "load_checkpoint", lambda path: saved)
-    with pytest.raises(TrainingError, match=r"another training \(its exp_avg has shape"):
+    with pytest.raises(TrainingError, match=r"different training run \(its exp_avg has shape"):
         train(trainer=trainer, epochs=2)
 
 
@@ -275,3 +275,16 @@ def test_gradients_that_ranks_average_are_not_reused(train, sparse_parts, monkey
 
     train(model, parts=sparse_parts, epochs=1, trainer={"callbacks": [Watch()]})
     assert reused == {alone}
+
+
+def test_a_cosine_ends_with_the_training_also_where_steps_are_the_least(parts):
+    plan = TrainingPlan(
+        epochs=1, min_steps=40, batch_size=16, schedule="cosine", warm_up_epochs=0, lr=0.1
+    )
+    selector = make_selector("random", parts.train.Y, batch_size=16, warm_up_epochs=0)
+    model = make_model("mlp", parts.train, seed=0)
+    epochs = Trainer(plan).fit(model, parts, selector).epochs
+    rates = [epoch.lr for epoch in epochs]
+    assert epochs[-1].steps >= 40
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.001

@@ -57,12 +57,15 @@ def _folds(runs: pd.DataFrame) -> tuple[str, str, int, int]:
 def still_learning(runs: pd.DataFrame) -> "pd.Series[bool]":
     """Return which runs were best in their last epochs, the last 5% of all.
 
+    Under a cosine the rate ends at zero, so that the last epoch is meant to be the best.
+
     Examples
     --------
     >>> still_learning(pd.DataFrame({"best_epoch": [95, 96], "plan_epochs": 100})).tolist()
     [False, True]
     """
-    return runs["best_epoch"] > 0.95 * runs["plan_epochs"]
+    late = runs["best_epoch"] > 0.95 * runs["plan_epochs"]
+    return late & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else late
 
 
 def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:

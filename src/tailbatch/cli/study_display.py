@@ -67,9 +67,7 @@ def show_status(studies: Mapping[str, StudyProgress]) -> None:
     # A run that two studies want is done once.
     under_way = {run[0].digest: run for study in studies.values() for run in study.under_way}
     for spec, epochs in under_way.values():
-        console.print(
-            Text(f"{printable(name_of(spec))}: {epochs} of {spec.plan.epochs} epochs done")
-        )
+        console.print(Text(f"{printable(name_of(spec))}: {epochs}{_of_all(spec)} epochs done"))
 
 
 def announce(study: Study, folder: Path, workers: int) -> None:
@@ -124,7 +122,7 @@ class Live:
         self._bar("all runs", progress.done, progress.total, f"runs{left}")
         shown = {name_of(spec): (spec, epoch) for spec, epoch in progress.under_way}
         for name, (spec, epoch) in shown.items():
-            self._bar(name, epoch, spec.plan.epochs, "epochs")
+            self._bar(name, epoch, max(epoch, spec.plan.epochs), "epochs")
         for name in set(self._tasks) - set(shown) - {"all runs"}:
             self._bars.remove_task(self._tasks.pop(name))
 
@@ -189,6 +187,11 @@ def name_of(spec: RunSpec) -> str:
     pressure = f" {text}" if (text := pressure_text(spec.selection_pressure)) else ""
     arm = "" if spec.strategy == NO_BATCHES else f" {spec.strategy}{pressure}"
     return f"{spec.dataset} {spec.model}{arm}, fold {spec.fold}, seed {spec.seed}"
+
+
+def _of_all(spec: RunSpec) -> str:
+    """Return the number of epochs where the plan fixes it; a budget in steps depends on the rows."""
+    return "" if spec.plan.steps or spec.plan.min_steps else f" of {spec.plan.epochs}"
 
 
 def time_text(seconds: float | None) -> str:

@@ -34,6 +34,21 @@ def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
     return float(rows * width * _MODELS.get(spec.model, 1))
 
 
+def epochs_of(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> int:
+    """Return how many epochs a run has, as far as the size of its dataset is known.
+
+    Examples
+    --------
+    >>> epochs_of(RunSpec(dataset="a", dataset_digest=""), {})
+    100
+    """
+    known = facts.get(spec.dataset)
+    size = known.facts.get(spec.preparation, {}) if known else {}
+    if "n_samples" not in size:
+        return spec.plan.epochs
+    return spec.plan.n_epochs(round(size["n_samples"] * (1 - 1 / spec.n_folds)))
+
+
 def cheapest_first(
     specs: Iterable[RunSpec], facts: Mapping[str, DatasetFacts]
 ) -> tuple[RunSpec, ...]:
@@ -85,6 +100,10 @@ class Forecast:
         if not self._cost:
             return None
         return sum(self._one(spec) for spec in specs)
+
+    def share_done(self, spec: RunSpec, epochs: int) -> float:
+        """Return which share of a run is done after so many epochs."""
+        return min(1.0, epochs / epochs_of(spec, self._facts))
 
     def _one(self, spec: RunSpec) -> float:
         cell = _cell(spec)

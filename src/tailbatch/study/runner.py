@@ -292,7 +292,7 @@ def _seconds_left(
     if left is None:
         return None
     for spec, epochs in under_way:
-        left -= (forecast.seconds([spec]) or 0) * epochs / spec.plan.epochs
+        left -= (forecast.seconds([spec]) or 0) * forecast.share_done(spec, epochs)
     return left
 
 

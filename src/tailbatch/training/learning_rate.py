@@ -59,7 +59,8 @@ class LearningRate:
         self._base = [group["lr"] for group in optimizer.param_groups]
         self._warm_up_epochs = plan.warm_up_epochs
         self._warm_up_steps = plan.warm_up_epochs * steps_per_epoch
-        self._total = plan.steps or plan.epochs * steps_per_epoch
+        n_epochs = plan.n_epochs(steps_per_epoch * plan.batch_size)
+        self._total = plan.steps or n_epochs * steps_per_epoch
         self._is_cosine = plan.schedule == "cosine"
         if self._is_cosine:
             self._warm_up_steps = min(math.ceil(plan.warm_up_share * self._total), self._total - 1)
