@@ -45,6 +45,17 @@ def test_texts_and_labels_come_in_their_official_parts(corpus):
     assert load_texts(corpus / "train.tsv").test.texts == parts.test.texts
 
 
+def test_a_folder_of_your_own_is_read_by_its_path(corpus):
+    own = corpus.rename(corpus.with_name("mine"))
+    parts = load_texts(own)
+    assert parts.train.name == "mine"
+    assert (len(parts.train), len(parts.validation), len(parts.test)) == (3, 1, 2)
+    assert parts.test.label_names == ("joy", "grief")
+    (own / "dev.tsv.gz").unlink()
+    with pytest.raises(DataError, match=r"mine lacks dev\.tsv; a corpus has the files train\.tsv,"):
+        load_texts(own)
+
+
 def test_words_and_their_weights_are_those_of_the_training_texts(corpus):
     parts = load_texts("goemotions")
     weighted = parts.tfidf(n_features=4)

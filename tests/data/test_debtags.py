@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailbatch.data import catalog, load_dataset
+from tailbatch.data import catalog, load_dataset, load_texts
 from tailbatch.imbalance import label_counts, mean_imbalance_ratio
 
 ROOT = Path(__file__).parents[2]
@@ -111,3 +111,28 @@ def test_the_same_index_gives_the_same_bytes(tmp_path):
         *("role::a0", "role::a1"),
         *("use::b0", "use::b1", "use::b2"),
     )
+
+
+def test_descriptions_and_tags_become_a_corpus_that_loads(tmp_path):
+    index = "\n".join(
+        f"Package: p{i}\nDescription: does\t{i % 7} things\n in {i} more lines\n"
+        f"Tag: role::a{i % 2}, use::b{i % 3}, rare::c{i}\n"
+        for i in range(200)
+    )
+    index += "\nPackage: undescribed\nTag: role::a0\n"
+    for seed, folder in enumerate(("1", "2")):
+        subprocess.run(
+            [sys.executable, SCRIPT.with_name("build_debtags_texts.py"), tmp_path / folder, "-"],
+            input=index,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            text=True,
+            check=True,
+            capture_output=True,
+        )
+    parts = load_texts(tmp_path / "1")
+    texts = [*parts.train.texts, *parts.validation.texts, *parts.test.texts]
+    assert sorted(texts) == sorted(f"p{i}: does {i % 7} things" for i in range(200))
+    assert parts.train.label_names == ("role::a0", "role::a1", "use::b0", "use::b1", "use::b2")
+    assert (parts.train.Y.sum(axis=1) == 2).all()
+    for path in (tmp_path / "1").iterdir():
+        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name

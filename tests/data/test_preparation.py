@@ -39,6 +39,21 @@ def test_an_unknown_dataset_keeps_its_features():
     assert prepare(lopsided(), "paper").n_features == 8
 
 
+def test_the_largest_features_by_number():
+    X = np.array([[1, 5, 0, 3], [2, 5, 0, 3], [0, 0, 90, 0], [0, 0, 90, 0]], dtype=float)
+    data = MultiLabelDataset.from_arrays(X, np.eye(4)[:, :1], name="mine")
+    fold = Fold(np.array([0, 1]), np.array([2]), np.array([3]))
+    assert prepare(data, "top-2").split(fold).train.feature_names == ("feature_1", "feature_3")
+    assert prepare(data, "top-9").split(fold).train.n_features == 4
+    assert prepare(data, "top-2").dataset.n_labels == 1  # rare ones stay
+
+
+@pytest.mark.parametrize("name", ["top-0", "top-", "top--1", "top-2000 ", "top-1e3"])
+def test_a_number_of_features_is_a_whole_number(name):
+    with pytest.raises(DataError, match="unknown preparation"):
+        prepare(lopsided(), name)
+
+
 def test_unknown_preparations_are_refused():
     with pytest.raises(
         DataError, match="unknown preparation 'papre'; did you mean 'paper'\\? Known: full, paper"

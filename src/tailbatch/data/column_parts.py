@@ -12,19 +12,14 @@ from scipy.sparse import csr_array
 from tailbatch.data.cells import as_floats, as_texts, is_number, is_plain, missing_value
 from tailbatch.data.column_kinds import amounts, days_since_1970
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
-from tailbatch.errors import DataError, require
+from tailbatch.data.text_encoders import Encoder, encoded
+from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Encoder: TypeAlias = Callable[[Sequence[str]], Any]
-"""Texts in, an array (n, k) out."""
-
 MAX_TERMS = 20_000
 """A column of text becomes at most this many features, those of its commonest words."""
-
-ENCODERS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
-"""Text encoders by name; the extra ``text`` brings what loads them."""
 
 _MANY_ROWS = 100  # from here on a word must occur twice to be a feature
 
@@ -280,7 +275,7 @@ class TextPart:
         """Learn the words of a column; where there are none, say so."""
         texts = as_texts(column)
         if encoder is not None:
-            return cls(name, (), np.zeros(0), encoder, _encoded(encoder, texts[:1], name).shape[1])
+            return cls(name, (), np.zeros(0), encoder, encoded(encoder, texts[:1], name).shape[1])
         for least in (2, 1) if len(texts) >= _MANY_ROWS else (1,):
             vectorizer = _vectorizer(min_df=least, max_features=MAX_TERMS)
             try:
@@ -300,8 +295,10 @@ class TextPart:
     def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
         """Return the weights (CSR) or the encoder's numbers for a column of texts."""
         texts = as_texts(column)
+        if self.encoder is not None and not texts:
+            return np.zeros((0, self.width)), None
         if self.encoder is not None:
-            values = _encoded(self.encoder, texts, self.name)
+            values = encoded(self.encoder, texts, self.name)
             if values.shape[1] != self.width:
                 raise DataError(
                     f"the text encoder gave {values.shape[1]} numbers for the column {self.name!r}, and "
@@ -354,32 +351,6 @@ def _vectorizer(**options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", **options)
-
-
-def _encoded(encoder: str | Encoder, texts: Sequence[str], name: str) -> NDArray[np.float64]:
-    """Return what an encoder gives for texts, as finite numbers (n, k)."""
-    if encoder == "custom":
-        raise DataError(
-            f"the column {name!r} was encoded by a function of yours, which is not saved: set it with "
-            "classifier.columns_ = classifier.columns_.with_encoder(function)"
-        )
-    function = encoder if callable(encoder) else _named_encoder(encoder)
-    values = np.asarray(function(list(texts)), dtype=np.float64)
-    if values.ndim != 2 or len(values) != len(texts) or not np.isfinite(values).all():
-        raise DataError(
-            f"the text encoder must give finite numbers of shape ({len(texts)}, k) for the column "
-            f"{name!r}, got shape {values.shape}"
-        )
-    return values
-
-
-def _named_encoder(name: str) -> Encoder:
-    from tailbatch.registry import check_known
-
-    check_known("text encoder", name, ENCODERS, error=DataError)
-    models = require("sentence_transformers", extra="text")
-    encode: Encoder = models.SentenceTransformer(ENCODERS[name]).encode
-    return encode
 
 
 def _refuse_missing(

@@ -24,7 +24,6 @@ from tailbatch.data.column_parts import (
     PARTS,
     CategoryPart,
     DatePart,
-    Encoder,
     NumberPart,
     Part,
     TextPart,
@@ -33,6 +32,7 @@ from tailbatch.data.column_parts import (
 from tailbatch.data.label_columns import FrameLabels
 from tailbatch.data.sparse import Block, side_by_side
 from tailbatch.data.text import first_repeated
+from tailbatch.data.text_encoders import Encoder
 from tailbatch.errors import DataError, require
 from tailbatch.registry import check_known
 

@@ -1,6 +1,7 @@
 """Text corpora: comments with labels and their official parts, as texts or as weighted words."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -18,6 +19,7 @@ from tailbatch.errors import DataError
 
 MOST_WORDS = 10_000
 """How many words `load_dataset` counts: those that occur most often in the training texts."""
+_FILES = ("train.tsv", "dev.tsv", "test.tsv", "labels.txt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +112,16 @@ class TextParts:
 
 
 def load_texts(name_or_path: str | Path) -> TextParts:
-    """Load the texts of a known corpus, downloaded once, in their official parts.
+    """Load the texts of a corpus in their parts: a known one, downloaded once, or one of your own.
 
-    `tailbatch.data.load_dataset` loads the same rows as word counts.
+    `tailbatch.data.load_dataset` loads the rows of a known one as word counts.
 
     Parameters
     ----------
     name_or_path
-        ``goemotions``, or the path of its first file, ``goemotions/train.tsv``.
+        ``goemotions``, the path of its first file, ``goemotions/train.tsv``, or a folder with files of
+        the same format: ``train.tsv``, ``dev.tsv`` and ``test.tsv``, whose lines have a text, its label
+        numbers from 0 joined by commas, and an id, separated by tabs; and ``labels.txt`` with the names.
 
     Examples
     --------
@@ -127,6 +131,8 @@ def load_texts(name_or_path: str | Path) -> TextParts:
     tailbatch.errors.DataError: yeast has no texts; of the known datasets only goemotions has
     """
     path = Path(name_or_path)
+    if path.is_dir():
+        return _read_corpus(path.name, _own_files(path))
     name = catalog.known_name(path) if path.is_file() else catalog.known(str(name_or_path)).name
     corpora = [entry.name for entry in catalog.catalog().values() if entry.is_corpus]
     if name not in corpora:
@@ -134,16 +140,34 @@ def load_texts(name_or_path: str | Path) -> TextParts:
             f"{name or path} has no texts; of the known datasets only {', '.join(corpora)} has"
         )
     files = catalog.corpus_files(path if path.is_file() else catalog.find(name))
-    *parts, labels = (files[file.name] for file in catalog.known(name).files)
-    names = tuple(labels.read_text(encoding="utf-8").split())
+    return _read_corpus(name, [files[file.name] for file in catalog.known(name).files])
+
+
+def _own_files(folder: Path) -> list[Path]:
+    """Return the files of a corpus in a folder, plain or packed."""
+    places = [(folder / name, folder / f"{name}.gz") for name in _FILES]
+    lacking = [plain.name for plain, packed in places if not (plain.is_file() or packed.is_file())]
+    if lacking:
+        raise DataError(
+            f"{folder} lacks {', '.join(lacking)}; a corpus has the files {', '.join(_FILES)}"
+        )
+    return [plain if plain.is_file() else packed for plain, packed in places]
+
+
+def _read_corpus(name: str, files: Sequence[Path]) -> TextParts:
+    *parts, labels = files
+    names = tuple(_read_text(labels).split())
     return TextParts(*(_read_part(path, name, names) for path in parts))
+
+
+def _read_text(path: Path) -> str:
+    return b"".join(block for _, block in text_blocks(path)).decode("utf-8", "replace")
 
 
 def _read_part(path: Path, name: str, label_names: tuple[str, ...]) -> TextDataset:
     """Read lines of a text, its label numbers and its id, separated by tabs."""
     texts, rows, columns = [], [], []
-    lines = b"".join(block for _, block in text_blocks(path)).decode("utf-8", "replace")
-    for number, line in enumerate(lines.removesuffix("\n").split("\n")):
+    for number, line in enumerate(_read_text(path).removesuffix("\n").split("\n")):
         try:
             text, labels, _ = next(csv.reader([line], delimiter="\t"))
             numbers = [int(label) for label in labels.split(",")]

@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from tailbatch.data.column_parts import Encoder
 from tailbatch.data.columns import Columns, FittedColumns, Missing
 from tailbatch.data.label_columns import FrameLabels, frame_labels
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.data.labels import canonical_csr, checked_labels, row_and_column, stored_labels
 from tailbatch.data.names import NumberedNames, framed
 from tailbatch.data.text import first_repeated
+from tailbatch.data.text_encoders import Encoder
 from tailbatch.errors import DataError, require
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
 """Features (n, d): a dense array, or CSR where most values are 0."""
 
 _CELLS_PER_BLOCK = 1 << 20
+_NAMED_BARS = 30  # labels whose names fit below a plot
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _LOGGER = logging.getLogger(__name__)
@@ -112,6 +114,51 @@ class MultiLabelDataset:
             f"{type(self).__name__}({self.name!r}, {self.n_samples:,} samples, "
             f"{self.n_features:,} features, {self.n_labels:,} labels)"
         )
+
+    def _repr_html_(self) -> str:
+        """Return sizes, the commonest and rarest label, and what columns were taken for, as tables."""
+        counts = np.asarray(self.Y.sum(axis=0)).ravel()
+        rows = [
+            ("samples", f"{self.n_samples:,}"),
+            ("features", f"{self.n_features:,}"),
+            ("labels", f"{self.n_labels:,}"),
+        ]
+        if self.n_labels:
+            ends = (
+                ("commonest label", int(counts.argmax())),
+                ("rarest label", int(counts.argmin())),
+            )
+            rows += [(w, f"{self.label_names[j]}, on {int(counts[j]):,} rows") for w, j in ends]
+        taken = {} if self.columns is None else self.columns.taken
+        rows += [(f"column {name}", f"{kind}: {why}") for name, (kind, why, _) in taken.items()]
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in rows
+        )
+        return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot on how many rows each label is, the commonest first; return matplotlib's axes.
+
+        Parameters
+        ----------
+        ax
+            Axes to draw into; new ones if None.
+        """
+        if ax is None:
+            pyplot: Any = require("matplotlib.pyplot", extra="cli")
+            ax = pyplot.subplots(layout="constrained")[1]
+        counts = np.asarray(self.Y.sum(axis=0)).ravel()
+        order = np.argsort(-counts, kind="stable")
+        ax.bar(range(self.n_labels), counts[order])
+        ax.set(ylabel="rows with the label", yscale="log" if counts.any() else "linear")
+        if self.n_labels <= _NAMED_BARS:
+            names = [self.label_names[label] for label in order]
+            ax.set_xticks(range(self.n_labels), names, rotation=45, ha="right")
+        else:
+            ax.set_xlabel("labels, the commonest first")
+        return ax
 
     @classmethod
     def from_arrays(

@@ -1,4 +1,4 @@
-"""Preparations of a dataset: ``full``, ``paper``, and the mangled ``as-published``.
+"""Preparations of a dataset: ``full``, ``paper``, ``top-2000``, and the mangled ``as-published``.
 
 A preparation has a part that looks at the whole file, because else the number of labels would
 differ from fold to fold, and a part that is fitted on the training rows of each fold.
@@ -8,12 +8,14 @@ preparation    whole file                                        training rows o
 ============== ================================================= ================================
 full           nothing                                           scaling
 paper          labels with at most 20 positives are dropped      feature selection, scaling
+top-N          nothing                                           the N largest features, scaling
 as-published   the wrong columns are read as labels; then rare   nothing
                ones dropped, features selected, all scaled
 ============== ================================================= ================================
 """
 
 import logging
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,14 +26,17 @@ from tailbatch.data import catalog
 from tailbatch.data.dataset import Features, IntArray, MultiLabelDataset
 from tailbatch.data.folds import Fold, Parts, split
 from tailbatch.data.scaling import MinMaxScaling
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, TailbatchError
 from tailbatch.registry import check_known
 
 PREPARATIONS = ("full", "paper", "as-published")
-"""What `prepare` knows: all of a dataset, the paper's filters, and what its script made of the files."""
+"""What `prepare` knows: all of a dataset, the paper's filters, and what its script made of the files.
+Also ``top-N``, for instance ``top-2000``: all labels, and the N features with the largest sums."""
 
 FEW_POSITIVES = 20
 """The paper's script drops labels with at most this many positives."""
+
+_TOP = re.compile(r"top-([1-9]\d*)")
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +83,8 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
     dataset
         A whole dataset, as loaded.
     preparation
-        ``"full"``, ``"paper"``, or ``"as-published"`` where the paper read the wrong columns.
+        ``"full"``, ``"paper"``, ``"top-2000"`` and the like, or ``"as-published"`` where the paper read
+        the wrong columns.
 
     Examples
     --------
@@ -90,9 +96,11 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
     >>> prepare(data, "full").dataset.label_names
     ('common', 'rare')
     """
-    check_known("preparation", preparation, PREPARATIONS, error=DataError)
+    check_preparation(preparation)
     if preparation == "full":
         return PreparedDataset(dataset, preparation, dataset.n_features)
+    if top := _TOP.fullmatch(preparation):
+        return PreparedDataset(dataset, preparation, min(int(top[1]), dataset.n_features))
     entry = catalog.catalog().get(dataset.name)
     kept = (entry and entry.paper_features) or dataset.n_features
     if preparation == "paper":
@@ -106,6 +114,21 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
         f"{dataset.name} has no preparation as-published, only {', '.join(mangled)} have; "
         "use paper or full"
     )
+
+
+def check_preparation(name: str, *, error: type[TailbatchError] = DataError) -> None:
+    """Raise unless `prepare` knows a preparation.
+
+    Examples
+    --------
+    >>> check_preparation("top-2000")
+    >>> check_preparation("top-0")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: unknown preparation 'top-0'; did you mean 'top-2000'? ...
+    """
+    if not (isinstance(name, str) and _TOP.fullmatch(name)):
+        check_known("preparation", name, (*PREPARATIONS, "top-2000"), error=error)
 
 
 def largest_columns(X: Features, count: int) -> IntArray:

@@ -7,7 +7,6 @@ from pathlib import Path
 from tailbatch.data import catalog
 from tailbatch.data.arff import read_arff
 from tailbatch.data.arff_labels import Labels
-from tailbatch.data.column_parts import Encoder
 from tailbatch.data.columns import Columns, Missing
 from tailbatch.data.corpora import load_texts
 from tailbatch.data.dataset import MultiLabelDataset
@@ -17,6 +16,7 @@ from tailbatch.data.npz import save_npz as save_npz
 from tailbatch.data.suffixes import ARFF, JSON_LINES, SPREADSHEETS, TEXT_TABLES, label_file, suffix
 from tailbatch.data.tables import read_table
 from tailbatch.data.text import text_blocks
+from tailbatch.data.text_encoders import Encoder
 from tailbatch.errors import DataError
 
 
