@@ -87,7 +87,7 @@ def test_parity_with_scikit_learn_where_definitions_agree(case):
 def test_metrics_of_our_own_follow_their_definitions(case):
     Y, scores = case
     n, q = Y.shape
-    ours = evaluate(Y, scores)
+    ours = evaluate(Y, scores, only=METRICS)
     areas = [naive_auc(Y[:, j], scores[:, j], tie=0.5) for j in range(q)]
     assert ours["macro_auc"] == pytest.approx(
         np.nan if np.isnan(areas).all() else np.nanmean(areas), nan_ok=True
@@ -110,8 +110,9 @@ def test_the_order_of_labels_and_rows_changes_no_metric(case, random):
     minority = np.arange(Y.shape[1]) % 2 == 0
     columns = np.array(random.sample(range(Y.shape[1]), Y.shape[1]))
     rows = np.array(random.sample(range(len(Y)), len(Y)))
-    before = evaluate(Y, scores, minority=minority)
-    after = evaluate(Y[rows][:, columns], scores[rows][:, columns], minority=minority[columns])
+    before = evaluate(Y, scores, minority=minority, only=METRICS)
+    Y, scores = Y[rows][:, columns], scores[rows][:, columns]
+    after = evaluate(Y, scores, minority=minority[columns], only=METRICS)
     for name in METRICS.keys() - {"one_error_legacy"}:
         assert after[name] == pytest.approx(before[name], nan_ok=True), name
 
@@ -120,7 +121,7 @@ def test_the_order_of_labels_and_rows_changes_no_metric(case, random):
 @settings(max_examples=80, deadline=None)
 def test_values_lie_in_the_stated_range(case):
     Y, scores = case
-    found = evaluate(Y, scores, minority=np.ones(Y.shape[1], dtype=bool))
+    found = evaluate(Y, scores, minority=np.ones(Y.shape[1], dtype=bool), only=METRICS)
     assert list(found) == list(METRICS)
     for name, value in found.items():
         low, high = METRICS[name].range
@@ -132,7 +133,7 @@ def test_values_lie_in_the_stated_range(case):
 def test_evaluate_equals_each_function_called_alone(case):
     Y, scores = case
     minority = np.arange(Y.shape[1]) % 2 == 1
-    found = evaluate(Y, scores, minority=minority, thresholds=0.25)
+    found = evaluate(Y, scores, minority=minority, thresholds=0.25, only=METRICS)
     given_to = {"scores": scores, "predictions": metrics.decide(scores, 0.25)}
     for name, metric in METRICS.items():
         more = [minority] if metric.minority else []
@@ -144,8 +145,8 @@ def test_evaluate_equals_each_function_called_alone(case):
 def test_perfect_scores_are_best_and_reversed_ones_worst():
     Y = np.random.default_rng(0).random((30, 9)) < 0.3
     minority = np.arange(9) < 4
-    best = evaluate(Y, Y * 1.0, minority=minority)
-    worst = evaluate(Y, 1.0 - Y, minority=minority)
+    best = evaluate(Y, Y * 1.0, minority=minority, only=METRICS)
+    worst = evaluate(Y, 1.0 - Y, minority=minority, only=METRICS)
     for name, metric in METRICS.items():
         assert (best[name] > worst[name]) == metric.higher_is_better, name
 
@@ -192,7 +193,7 @@ def test_scored_sorts_once(monkeypatch):
 
 def test_a_collapsed_model_is_perfect_only_in_the_legacy_metric():
     Y = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
-    found = evaluate(Y, np.full((3, 2), 0.5))
+    found = evaluate(Y, np.full((3, 2), 0.5), only=METRICS)
     assert found["macro_auc"] == 0.5
     assert found["macro_auc_legacy"] == 1
     assert found["ranking_loss"] == pytest.approx(2 / 3)
@@ -206,7 +207,20 @@ def test_minority_metrics_look_at_minority_labels_only():
     alone = evaluate(Y[:, minority], scores[:, minority])
     assert found["minority_macro_f"] == alone["macro_f"]
     assert found["minority_average_precision"] == alone["macro_average_precision"]
-    assert not {"minority_macro_f", "minority_average_precision"} & evaluate(Y, scores).keys()
+
+
+def test_minority_metrics_come_without_being_asked_for_and_legacy_ones_do_not():
+    rng = np.random.default_rng(1)
+    Y, scores = rng.random((200, 3)) < [0.5, 0.4, 0.05], rng.random((200, 3))
+    found = evaluate(Y, scores)
+    assert list(found) == [name for name, metric in METRICS.items() if not metric.legacy]
+    rare = np.array([False, False, True])
+    assert found == evaluate(Y, scores, minority=rare)
+
+
+def test_without_any_label_there_is_no_minority():
+    found = evaluate(np.zeros((4, 2), dtype=bool), np.full((4, 2), 0.2))
+    assert np.isnan(found["minority_average_precision"])
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.5, np.nan, np.inf])

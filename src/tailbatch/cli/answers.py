@@ -72,7 +72,6 @@ def evaluate(
         scores,
         minority=classifier.minority_labels_,
         thresholds=classifier.thresholds_,
-        only=[name for name in metrics.METRICS if not name.endswith("_legacy")],
     )
     table = _by_label(Y, scores, classifier)
     if csv is not None:

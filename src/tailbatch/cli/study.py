@@ -102,7 +102,9 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    preparation: Annotated[str, typer.Option(help="full, paper or as-published.")] = "full",
+    preparation: Annotated[
+        str, typer.Option(help="full, paper, top-2000 or as-published.")
+    ] = "full",
     folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per fold, from 0.")] = 1,
     epochs: Annotated[

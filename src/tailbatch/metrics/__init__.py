@@ -36,11 +36,12 @@ from tailbatch.metrics.ranking import (
     scored_labels,
 )
 from tailbatch.metrics.scored import Scored
-from tailbatch.metrics.table import METRICS, Metric, evaluate
+from tailbatch.metrics.table import METRICS, TUNED, Metric, evaluate, metric_facts
 
 __all__ = [
     "METRICS",
     "SHRINKAGE",
+    "TUNED",
     "Metric",
     "Scored",
     "auc_by_label",
@@ -60,6 +61,7 @@ __all__ = [
     "macro_auc_legacy",
     "macro_average_precision",
     "macro_f",
+    "metric_facts",
     "micro_average_precision",
     "micro_f",
     "minority_average_precision",

@@ -1,13 +1,14 @@
 """The table of metrics and their facts, and a function that computes them all."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
+from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import calibration, decisions, ranking
 from tailbatch.metrics.missing import Averages, Known
 from tailbatch.metrics.scored import BoolArray, FloatArray, Scored, dense_labels
@@ -36,6 +37,8 @@ class Metric:
         Whether it covers only the minority labels.
     averages
         The units it averages over: ``"labels"``, ``"rows"``, or all (row, label) ``"cells"`` together.
+    legacy
+        Whether it is a published script's reading of another metric, kept to compare with that paper.
 
     Examples
     --------
@@ -53,6 +56,7 @@ class Metric:
     ties: str = "no influence"
     minority: bool = False
     averages: Averages = "labels"
+    legacy: bool = False
 
 
 _HALF = "a tied pair counts one half"
@@ -170,12 +174,14 @@ METRICS: dict[str, Metric] = {
     "macro_auc_legacy": _by_scores(
         "Macro-AUC (legacy)",
         ranking.macro_auc_legacy,
+        legacy=True,
         empty_labels="AUC 0, averaged in, as for labels every row has",
         ties="a tied pair is a success",
     ),
     "one_error_legacy": _by_scores(
         "One error (legacy)",
         ranking.one_error_legacy,
+        legacy=True,
         averages="rows",
         higher_is_better=False,
         empty_rows="always an error",
@@ -183,6 +189,23 @@ METRICS: dict[str, Metric] = {
     ),
 }
 """Every metric by name; the first six are the paper's."""
+
+TUNED = "tuned_"
+"""What the name of a metric begins with if its thresholds were tuned on validation rows."""
+
+
+def metric_facts(name: str) -> Metric:
+    """Return the facts of a metric, also where its thresholds were tuned on validation rows.
+
+    Examples
+    --------
+    >>> metric_facts("macro_f").title, metric_facts("tuned_macro_f").title
+    ('Macro-F', 'Macro-F, tuned')
+    """
+    if name in METRICS or not name.startswith(TUNED):
+        return METRICS[name]
+    plain = METRICS[name.removeprefix(TUNED)]
+    return replace(plain, title=f"{plain.title}, tuned")
 
 
 def evaluate(
@@ -194,7 +217,7 @@ def evaluate(
     only: Collection[str] | None = None,
     missing: LabelMatrix | None = None,
 ) -> dict[str, float]:
-    """Return every metric by name, in the order of `METRICS`, sorting only once in each direction.
+    """Return the metrics by name, in the order of `METRICS`, sorting only once in each direction.
 
     Parameters
     ----------
@@ -203,12 +226,12 @@ def evaluate(
     scores
         (n, q) scores in [0, 1]; anything else is an error that names row and label.
     minority
-        (q,) which labels were minority labels in training. Without it, the minority metrics are
-        left out.
+        (q,) which labels were minority labels in training; None takes those that are so in Y
+        (`tailbatch.imbalance.minority_labels`).
     thresholds
         One for all labels, or one per label; a label is predicted if its score is above it.
     only
-        Names of the metrics to compute; None means all.
+        Names of the metrics to compute; None means all but the legacy ones.
     missing
         (n, q) labels that are unknown: no metric counts them. A metric over labels uses the rows where
         the label is known, one over rows uses the known labels of the row.
@@ -226,8 +249,10 @@ def evaluate(
     chosen = {
         name: metric
         for name, metric in METRICS.items()
-        if (minority is not None or not metric.minority) and (only is None or name in only)
+        if (name in only if only is not None else not metric.legacy)
     }
+    if minority is None and any(metric.minority for metric in chosen.values()):
+        minority = minority_labels(case.labels)
     if missing is None:
         given = {"scores": case, "predictions": predictions}
         return {

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from tailbatch.classical import CLASSICAL, make_classical
-from tailbatch.data.preparation import PREPARATIONS
+from tailbatch.data.preparation import check_preparation
 from tailbatch.data.scaling import SCALINGS
 from tailbatch.errors import ResultError, StudyError, TailbatchError
 from tailbatch.metrics import METRICS
@@ -122,7 +122,7 @@ class Study:
         check_known("metric", self.plan.best_by, METRICS, error=StudyError)
         check_known("scaling", self.scale, [*SCALINGS, "auto"], error=StudyError)
         for preparation in self.preparations:
-            check_known("preparation", preparation, PREPARATIONS, error=StudyError)
+            check_preparation(preparation, error=StudyError)
         _check_names("model", self.models, MODELS, CLASSICAL)
         _check_names("strategy", self.strategies, STRATEGIES, [NO_BATCHES])
         self._check_batches()
