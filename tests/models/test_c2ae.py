@@ -42,6 +42,24 @@ class TestC2AE(FastAlgebraContract, ModelContract):
         expected = (a - e).square().sum(1) + 0.5 * rank
         assert torch.allclose(model.step(x, y).sample_objective, expected)
 
+    def test_the_port_has_unbounded_codes_and_its_own_ranking_loss(self):
+        model = self.build(7, 9, **C2AE.presets["port"]).double()
+        x, y = batch(5, 7, 9, dtype=torch.float64)
+
+        def formula():
+            a, e = (
+                torch.nn.functional.leaky_relu(encoder(values), 0.1)
+                for encoder, values in ((model.feature_encoder, x), (model.label_encoder, y))
+            )
+            p = model.decoder(e).sigmoid()
+            pairs = y[:, :, None] * (1 - y)[:, None, :]
+            terms = (torch.exp(p[:, None, :] - p[:, :, None]) * pairs).sum((1, 2))
+            rank = (terms / pairs.sum((1, 2)).clamp(min=1)).sum()
+            ortho = naive.ortho(a) + naive.ortho(e)
+            return (0.5 * ((a - e).square().sum() + 0.01 * ortho) + 10 * rank) / len(x)
+
+        assert_same(model, lambda: model.step(x, y).objective, formula)
+
     def test_published_init_has_the_matlab_ranges(self):
         model = self.build(init="published")
         first, last = model.feature_encoder[0], model.feature_encoder[-1]
@@ -53,6 +71,10 @@ class TestC2AE(FastAlgebraContract, ModelContract):
     def test_unknown_words_and_sizes_are_refused(self):
         with pytest.raises(ModelError, match="reduction must be one of mean, sum; got 'none'"):
             self.build(reduction="none")
+        with pytest.raises(ModelError, match="code must be one of sigmoid, leaky; got 'tanh'"):
+            self.build(code="tanh")
+        with pytest.raises(ModelError, match="steepness must be above 0, got 0"):
+            self.build(steepness=0)
         with pytest.raises(ModelError, match="hidden must be an integer from 1, got 0"):
             self.build(hidden=0)
 

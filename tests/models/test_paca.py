@@ -38,6 +38,7 @@ class TestPACA(FastAlgebraContract, ModelContract):
         train = MultiLabelDataset.from_arrays(X, Y)
         assert make_model("paca", train).hyperparameters["binary_features"] is binary
         assert make_model("paca", train, binary_features=False).binary_features is False
+        assert make_model("paca", train, preset="reference").binary_features is False
 
     def test_binary_reconstruction_equals_the_formula(self):
         model = self.build(binary_features=True).double()

@@ -23,7 +23,7 @@ from tailbatch.models.mlp import MLP
 from tailbatch.models.mpvae import MPVAE
 from tailbatch.models.paca import PACA
 from tailbatch.models.prior import set_prior_bias
-from tailbatch.models.sparse_linear import SparseLinear, reusing_gradients
+from tailbatch.models.sparse_linear import SparseLinear, reusing_gradients, sparse_gradients
 from tailbatch.models.wrapped import wrap
 from tailbatch.registry import Registry
 
@@ -48,6 +48,7 @@ __all__ = [
     "reusing_gradients",
     "seeded",
     "set_prior_bias",
+    "sparse_gradients",
     "wrap",
 ]
 

@@ -6,12 +6,13 @@ architecture and loss as in the authors' MATLAB code.
 
 import math
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
-from tailbatch.models.base import MultiLabelModel, Step
+from tailbatch.models.base import MultiLabelModel, Presets, Step
 from tailbatch.models.blocks import check_choice, check_sizes
 
 _LEAK = 0.1
@@ -37,6 +38,11 @@ class C2AE(MultiLabelModel):
         ``"mean"`` divides the sums over the batch by its size; ``"sum"`` is as published.
     init
         ``"torch"``, or ``"published"``, whose tiny first weights start slowly under Adam.
+    steepness
+        How fast the ranking loss rises where an irrelevant label scores higher, see `rank_loss`.
+    code
+        ``"sigmoid"`` keeps codes within ±0.5, as published; ``"leaky"`` ends in a leaky ReLU, without
+        bound.
 
     Examples
     --------
@@ -46,6 +52,16 @@ class C2AE(MultiLabelModel):
 
     name = "c2ae"
     without_loss = "it ranks pairs of labels by their codes, so it has no per-label loss to replace"
+    presets: ClassVar[Presets] = {
+        "reference": {},
+        "port": {
+            "emb_weight": 0.5,
+            "out_weight": 10.0,
+            "ortho_lambda": 0.01,
+            "steepness": 1.0,
+            "code": "leaky",
+        },
+    }
 
     def __init__(
         self,
@@ -59,11 +75,16 @@ class C2AE(MultiLabelModel):
         ortho_lambda: float = 0.5,
         reduction: str = "mean",
         init: str = "torch",
+        steepness: float = 5.0,
+        code: str = "sigmoid",
     ) -> None:
         latent = max(2, round(0.8 * n_labels)) if latent is None else latent
         check_sizes(hidden=hidden, latent=latent)
         check_choice("reduction", reduction, ("mean", "sum"))
         check_choice("init", init, ("torch", "published"))
+        check_choice("code", code, ("sigmoid", "leaky"))
+        if not 0 < steepness < math.inf:
+            raise ModelError(f"steepness must be above 0, got {steepness}")
         super().__init__(
             n_features,
             n_labels,
@@ -74,9 +95,11 @@ class C2AE(MultiLabelModel):
             ortho_lambda=ortho_lambda,
             reduction=reduction,
             init=init,
+            steepness=steepness,
+            code=code,
         )
         self.emb_weight, self.out_weight, self.ortho_lambda = emb_weight, out_weight, ortho_lambda
-        self.reduction = reduction
+        self.reduction, self.steepness, self.bounded = reduction, steepness, code == "sigmoid"
         self.feature_encoder = _leaky_chain([n_features, hidden, hidden, latent])
         self.label_encoder = _leaky_chain([n_labels, hidden, latent])
         self.decoder = _leaky_chain([latent, hidden, n_labels])
@@ -102,7 +125,7 @@ class C2AE(MultiLabelModel):
         distance = (code_x - code_y).square().sum(1)
         ortho = orthogonality(code_x) + orthogonality(code_y)
         # Only the label code is decoded here, so ranking never trains the feature encoder.
-        rank = rank_loss(self.decoder(code_y).sigmoid(), y)
+        rank = rank_loss(self.decoder(code_y).sigmoid(), y, self.steepness)
         samples = self.emb_weight * distance + self.out_weight * rank
         objective = samples.sum() + self.emb_weight * self.ortho_lambda * ortho
         if self.reduction == "mean":
@@ -116,33 +139,34 @@ class C2AE(MultiLabelModel):
         }
         return Step(objective, logits, samples.detach(), terms)
 
-    @staticmethod
-    def _code(encoder: nn.Module, values: Tensor) -> Tensor:
+    def _code(self, encoder: nn.Module, values: Tensor) -> Tensor:
         code: Tensor = encoder(values)
-        return code.sigmoid() - 0.5
+        return code.sigmoid() - 0.5 if self.bounded else nn.functional.leaky_relu(code, _LEAK)
 
 
-def rank_loss(p: Tensor, y: Tensor) -> Tensor:
+def rank_loss(p: Tensor, y: Tensor, steepness: float = 5.0) -> Tensor:
     """Return the pairwise ranking loss per sample, in O(q).
 
-    The sum over pairs of exp(-5 (p_j - p_k)), j relevant and k not, is the product of two sums;
-    it is divided by 5 |P||N|. Rows without a pair cost 0.
+    The sum over pairs of exp(-s (p_j - p_k)), j relevant and k not, is the product of two sums;
+    it is divided by s |P||N|. Rows without a pair cost 0.
 
     Parameters
     ----------
     p, y
         (b, q): probabilities, and zeros and ones as floats.
+    steepness
+        s; 5 is the authors'.
 
     Examples
     --------
     >>> rank_loss(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     tensor([0.2000, 0.0000])
     """
-    relevant = (y * torch.exp(-5 * p)).sum(1)
-    irrelevant = ((1 - y) * torch.exp(5 * p)).sum(1)
+    relevant = (y * torch.exp(-steepness * p)).sum(1)
+    irrelevant = ((1 - y) * torch.exp(steepness * p)).sum(1)
     pairs = y.sum(1) * (1 - y).sum(1)
     # Clamped before dividing: a masked 0/0 would survive as NaN in the gradient.
-    return relevant * irrelevant / (5 * pairs.clamp(min=1))
+    return relevant * irrelevant / (steepness * pairs.clamp(min=1))
 
 
 def orthogonality(code: Tensor) -> Tensor:

@@ -82,6 +82,7 @@ class MPVAE(MultiLabelModel):
     )
     presets: ClassVar[Presets] = {
         "reference": {},
+        "without-dropout": {"dropout": 0.0},
         "published": _published(0.1, 200),
         "scene": _published(0.1, 40),
         "yeast": _published(0.1, 20),

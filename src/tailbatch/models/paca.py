@@ -59,7 +59,12 @@ class PACA(MultiLabelModel):
     name = "paca"
     loss: Loss
     presets: ClassVar[Presets] = {
-        "reference": {"latent": "half", "legacy_ratio": True, "decoder_dropout": 0.2}
+        "reference": {
+            "latent": "half",
+            "legacy_ratio": True,
+            "decoder_dropout": 0.2,
+            "binary_features": False,
+        }
     }
 
     def __init__(
