@@ -18,9 +18,10 @@ import numpy.typing as npt
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from tailbatch.data import Features, LabelMatrix, Parts
+from tailbatch.data import Features, Parts
 from tailbatch.errors import ModelError
 from tailbatch.metrics import macro_average_precision
+from tailbatch.metrics.scored import dense_labels
 from tailbatch.registry import check_known
 from tailbatch.seeds import integer_seed
 
@@ -62,7 +63,7 @@ class ClassicalModel(ABC):
         seed
             The same seed gives the same scores.
         """
-        labels, truth = _dense(parts.train.Y), _dense(parts.validation.Y)
+        labels, truth = dense_labels(parts.train.Y), dense_labels(parts.validation.Y)
         share = labels.mean(axis=0)
         varied = np.flatnonzero((share > 0) & (share < 1))
         held_out = _stacked(parts.validation.X, parts.test.X)
@@ -289,10 +290,6 @@ def _completed(share: FloatArray, varied: npt.NDArray[np.int64], learned: FloatA
     scores = np.tile(share, (len(learned), 1))
     scores[:, varied] = learned
     return scores
-
-
-def _dense(Y: LabelMatrix) -> BoolArray:
-    return Y if isinstance(Y, np.ndarray) else np.asarray(Y.toarray(), dtype=bool)
 
 
 def _densified(X: Features) -> npt.NDArray[Any]:

@@ -11,15 +11,15 @@ from tailbatch.models import make_model
 
 SETTINGS = {"strategy": "random", "epochs": 6, "warm_up_epochs": 1, "random_state": 0}
 TOLERANCE = 0.002
-"""Of the expected calibration error, for what a seed changes."""
+"""Of the mean calibration error over seeds. One seed alone moves that of yeast by 0.004."""
 
 
-def errors(data, **settings):
+def errors(data, seed):
     """Return the calibration error of plain BCE, of weighted BCE, and of the latter's raw scores."""
     fold = stratified_split(data.Y, validation=0, test=0.3, seed=0)
     X, Y = data.X[fold.test], data.Y[fold.test]
     fitted = [
-        TailbatchClassifier(**SETTINGS, **settings, loss=loss).fit(
+        TailbatchClassifier(**SETTINGS | {"random_state": seed}, loss=loss).fit(
             data.X[fold.train], data.Y[fold.train]
         )
         for loss in ("bce", "weighted_bce")
@@ -33,7 +33,8 @@ def errors(data, **settings):
 def test_weighted_losses_are_as_reliable_as_plain_ones(name, request):
     if name != "debtags":
         request.getfixturevalue("benchmark_data")
-    plain, weighted, raw = errors(load_dataset(name))
+    data = load_dataset(name)
+    plain, weighted, raw = np.mean([errors(data, seed) for seed in range(3)], axis=0)
     assert weighted <= plain + TOLERANCE
     assert raw > plain + TOLERANCE, "without the correction they would not be"
 

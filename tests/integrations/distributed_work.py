@@ -38,9 +38,10 @@ def tell(chosen, strategy, index):
 def slices(strategy, gather_every=1, **options):
     """Draw three epochs; return this rank's slices and their loss scales."""
     chosen = DistributedSelector(selector(strategy, **options), gather_every=gather_every)
-    drawn = []
+    drawn, n_ranks = [], chosen.n_ranks
     for _ in range(3):
         for index in chosen:
+            assert chosen.n_ranks == n_ranks, "it is known before the first batch"
             drawn.append((index.tolist(), chosen.loss_scale(index)))
             chosen.mean(losses(index), index)
             if gather_every == 1:

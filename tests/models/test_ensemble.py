@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 import torch
+from scipy import sparse
 
 from tailbatch.errors import ModelError
 from tailbatch.losses import make_loss
@@ -24,6 +27,12 @@ class TestEnsemble(ModelContract):
         loss = make_loss("weighted_bce", toy.Y)
         expected = torch.stack([loss(member, y) for member in model._logits(x)]).mean()
         assert torch.allclose(model.step(x, y).objective, expected)
+
+    def test_measurements_are_left_out_more_often_than_words(self, toy):
+        assert make_model("ensemble", toy).hyperparameters["input_dropout"] == 0.5
+        assert make_model("ensemble", toy, input_dropout=0.1).input_dropout == 0.1
+        words = replace(toy, X=sparse.csr_array(toy.X * (toy.X > 0.8)))
+        assert make_model("ensemble", words).input_dropout == 0.2
 
     def test_members_share_no_gradient(self):
         model, (x, y) = self.build(dropout=0, input_dropout=0), batch(6, 7, 3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import nn
 
-from tailbatch.models import MLP, SparseLinear, reusing_gradients, wrap
+from tailbatch.models import MLP, SparseLinear, reusing_gradients, sparse_gradients, wrap
 from tailbatch.models.sparse_linear import csr_rows
 
 BATCHES = arrays(
@@ -59,6 +59,18 @@ def test_the_gradient_is_written_in_place_and_given_back_at_the_end():
             layer(rows.to_sparse_csr()).sum().backward()
             places.add(layer.weight.grad.data_ptr())
     assert len(places) == 1
+    assert layer.weight.grad is None
+
+
+def test_a_sparse_gradient_has_the_features_of_the_batch():
+    layer, reference = pair(6, 3)
+    x = torch.eye(6)[[4, 1, 4]]
+    with sparse_gradients(layer):
+        layer(x.to_sparse_csr()).square().sum().backward()
+        gradient = layer.weight.grad
+        assert gradient._indices().tolist() == [[1, 4]]
+        reference(x).square().sum().backward()
+        torch.testing.assert_close(gradient.to_dense().t(), reference.weight.grad)
     assert layer.weight.grad is None
 
 

@@ -5,7 +5,7 @@ import torch
 from tailbatch.models import MLP, Ensemble, SparseLinear, make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.testing.model_contract import toy_dataset
-from tailbatch.training.optimizers import AdamMini, make_optimizer
+from tailbatch.training.optimizers import DECAY_EVERY, AdamMini, make_optimizer
 
 
 def naive_steps(weight, gradients, axes, *, lr, decay, betas=(0.9, 0.999), eps=1e-12):
@@ -84,3 +84,56 @@ def test_units_without_a_gradient_stay_finite():
         model.step(x, y).objective.backward()
         optimizer.step()
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def sparse(gradient):
+    """A gradient that has only the rows with values."""
+    rows = np.flatnonzero(gradient.any(axis=1))
+    index, values = torch.from_numpy(rows)[None], torch.from_numpy(gradient[rows])
+    return torch.sparse_coo_tensor(index, values, gradient.shape, check_invariants=True)
+
+
+def sparse_trials(*, steps, decay):
+    """Rows of weights before and after steps with sparse gradients, and the gradients."""
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(9, 4))
+    gradients = rng.normal(size=(steps, 9, 4)) * (rng.random((steps, 9, 1)) < 0.3)
+    gradients[:, 0] = 0  # no batch has it
+    weight = torch.nn.Parameter(torch.from_numpy(start.copy()))
+    optimizer = AdamMini([{"params": [weight], "moment_axes": [(0,)]}], lr=0.1, weight_decay=decay)
+    for gradient in gradients:
+        weight.grad = sparse(gradient)
+        optimizer.step()
+    return start, gradients, weight.detach().numpy()
+
+
+def test_sparse_gradients_take_the_steps_of_dense_ones_without_momentum():
+    start, gradients, ended = sparse_trials(steps=20, decay=0.0)
+    expected = naive_steps(start, gradients, (0,), lr=0.1, decay=0.0, betas=(0.0, 0.999))
+    np.testing.assert_allclose(ended, expected, rtol=1e-12)
+
+
+def test_weights_with_sparse_gradients_decay_in_full_after_some_steps():
+    start, gradients, ended = sparse_trials(steps=DECAY_EVERY, decay=0.03)
+    np.testing.assert_allclose(ended[0], start[0] * (1 - 0.1 * 0.03) ** DECAY_EVERY, rtol=1e-6)
+    expected = naive_steps(start, gradients, (0,), lr=0.1, decay=0.03, betas=(0.0, 0.999))
+    moved = np.abs(expected - start).max()
+    np.testing.assert_allclose(ended, expected, atol=0.1 * 0.03 * DECAY_EVERY * moved)
+
+
+def test_sparse_gradients_that_were_added_up_count_as_their_sum():
+    gradient = np.ones((3, 2))
+    once, twice = (torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.float64)) for _ in range(2))
+    once.grad, twice.grad = sparse(2 * gradient), sparse(gradient) + sparse(gradient)
+    optimizer = AdamMini([{"params": [once, twice], "moment_axes": [(0,), (0,)]}], lr=0.1)
+    optimizer.step()
+    assert torch.equal(once, twice)
+    moments = [optimizer.state[weight]["exp_avg_sq"] for weight in (once, twice)]
+    assert torch.equal(*moments)
+
+
+def test_sparse_gradients_need_moments_shared_by_rows():
+    weight = torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.float64))
+    weight.grad = sparse(np.ones((3, 2)))
+    with pytest.raises(ValueError, match="share moments along its rows"):
+        AdamMini([weight]).step()

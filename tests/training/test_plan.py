@@ -271,7 +271,7 @@ def test_gradients_that_ranks_average_are_not_reused(train, sparse_parts, monkey
 
     class Watch(Callback):
         def on_batch(self, step, steps_per_epoch, objective):
-            reused.add(model.body[0]._gradient is not None)
+            reused.add(model.body[0]._make_gradient is not None)
 
     train(model, parts=sparse_parts, epochs=1, trainer={"callbacks": [Watch()]})
     assert reused == {alone}

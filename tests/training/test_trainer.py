@@ -122,7 +122,7 @@ def test_the_selector_hears_per_label_bce_or_the_models_own_loss(
     observe = Selector.observe
 
     def listen(self, losses, index=None):
-        heard.append((losses.shape, len(index)))
+        heard.append((losses.shape, len(self._pending[0].index)))
         observe(self, losses, index)
 
     monkeypatch.setattr(Selector, "observe", listen)
@@ -219,6 +219,45 @@ def test_sparse_rows_train_like_dense_ones(train, parts):
 
     csr = Parts(as_csr(parts.train), as_csr(parts.validation), as_csr(parts.test))
     assert weights_digest(train(parts=csr)[0]) == weights_digest(train()[0])
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """Rows with two of 200 features each, so that a batch has few of them."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((120, 200), density=0.01, rng=rng, format="csr")
+    data = MultiLabelDataset.from_arrays(X, rng.random((120, 3)) < 0.4)
+    return split(data, stratified_split(data.Y, validation=0.125, test=0.125, seed=0))
+
+
+def layouts_of_gradients(train, parts, **fields):
+    """Return the layouts of the first layer's gradients over a training."""
+    model = make_model("ensemble", parts.train, seed=0)
+    seen = set()
+    hook = register_optimizer_step_post_hook(lambda *_: seen.add(model.body.weight.grad.layout))
+    train(model, parts=parts, **fields)
+    hook.remove()
+    return seen
+
+
+def test_gradients_are_sparse_where_a_batch_has_few_of_the_features(train, wide, parts):
+    mini = {"optimizer": "adam_mini"}
+    assert layouts_of_gradients(train, wide, **mini) == {torch.sparse_coo}
+    assert layouts_of_gradients(train, wide, optimizer="adamw") == {torch.strided}
+    assert layouts_of_gradients(train, wide, gradient_clip=1.0, **mini) == {torch.strided}
+    assert layouts_of_gradients(train, parts, **mini) == {torch.strided}
+
+
+@pytest.mark.parametrize("step", [1, 13])
+def test_sparse_gradients_resume_bit_identically(train, wide, tmp_path, step):
+    settings = {"parts": wide, "optimizer": "adam_mini", "weight_decay": 0.1}
+    whole, _ = train("ensemble", **settings)
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    stop = {"checkpoint": checkpoint, "callbacks": [StopAt(step)]}
+    with pytest.raises(TrainingInterrupted):
+        train("ensemble", **settings, trainer=stop)
+    resumed, _ = train("ensemble", **settings, trainer={"checkpoint": checkpoint})
+    assert weights_digest(resumed) == weights_digest(whole)
 
 
 def test_callbacks_hear_every_batch_and_epoch(train):

@@ -1,9 +1,9 @@
 """A linear layer that multiplies sparse rows at sparse cost, forward and backward."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +16,17 @@ with warnings.catch_warnings():
     torch.zeros(1, 1).to_sparse_csr()
 
 
+#: Makes the gradient (in, out) of the features (f,) in use, and its values (f, out).
+_MakeGradient: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
+
+
 class SparseLinear(nn.Linear):
     """A linear layer whose input may be sparse: a CSR batch is multiplied without being expanded.
 
     Results equal those of ``nn.Linear`` up to rounding, and so do names and shapes in a ``state_dict``.
     In memory ``weight`` is transposed, (in, out), because a sparse row then uses whole rows of it.
-    The gradient is dense, so any optimizer works as for dense rows; see `reusing_gradients`.
+    The gradient is dense, so any optimizer works as for dense rows; see `reusing_gradients` and
+    `sparse_gradients`.
 
     Examples
     --------
@@ -35,7 +40,7 @@ class SparseLinear(nn.Linear):
 
     #: In memory the first axis is the input's, for `tailbatch.training.optimizers.AdamMini`.
     moment_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (0,)}
-    _gradient: "_Gradient | None" = None
+    _make_gradient: _MakeGradient | None = None
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features)
@@ -60,7 +65,7 @@ class SparseLinear(nn.Linear):
             return F.linear(x, self.weight.t(), self.bias)
         parts = x.crow_indices(), x.col_indices(), x.values()
         product: Tensor = _SparseProduct.apply(  # type: ignore[no-untyped-call]
-            *parts, self.weight, self._gradient
+            *parts, self.weight, self._make_gradient
         )
         return product + self.bias
 
@@ -80,14 +85,14 @@ class SparseLinear(nn.Linear):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-class _Gradient:
+class _ReusedGradient:
     """The gradient (in, out) of a layer, kept from step to step: only rows in use are written."""
 
     def __init__(self) -> None:
         self._values: Tensor | None = None
         self._used = torch.empty(0, dtype=torch.int64)
 
-    def filled(self, features: Tensor, values: Tensor, n_features: int) -> Tensor:
+    def __call__(self, features: Tensor, values: Tensor, n_features: int) -> Tensor:
         """Return the gradient that has `values` (f, out) at `features` (f,), and zeros elsewhere."""
         if self._values is None:
             self._values = values.new_zeros(n_features, values.shape[1])
@@ -96,6 +101,20 @@ class _Gradient:
         self._used = features
         # A new view: a tensor with other references would be copied into ``weight.grad``.
         return self._values.index_copy_(0, features, values).view_as(self._values)
+
+
+def _dense_gradient(features: Tensor, values: Tensor, n_features: int) -> Tensor:
+    return values.new_zeros(n_features, values.shape[1]).index_copy_(0, features, values)
+
+
+def _sparse_gradient(features: Tensor, values: Tensor, n_features: int) -> Tensor:
+    return torch.sparse_coo_tensor(
+        features[None],
+        values,
+        (n_features, values.shape[1]),
+        is_coalesced=True,
+        check_invariants=False,
+    )
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -112,10 +131,10 @@ class _SparseProduct(torch.autograd.Function):
         features: Tensor,
         values: Tensor,
         weight: Tensor,
-        gradient: _Gradient | None,
+        make_gradient: _MakeGradient | None,
     ) -> Tensor:
         ctx.save_for_backward(offsets, features, values)
-        ctx.n_features, ctx.gradient = weight.shape[0], gradient
+        ctx.n_features, ctx.make_gradient = weight.shape[0], make_gradient or _dense_gradient
         return _sums(weight, features, offsets, values)
 
     @staticmethod
@@ -130,7 +149,7 @@ class _SparseProduct(torch.autograd.Function):
         by_feature = torch.zeros(len(used) + 1, dtype=offsets.dtype)
         torch.cumsum(counts, 0, out=by_feature[1:])
         sums = _sums(output.contiguous(), rows, by_feature, values[order])
-        gradient = (ctx.gradient or _Gradient()).filled(used.long(), sums, ctx.n_features)
+        gradient = ctx.make_gradient(used.long(), sums, ctx.n_features)
         return None, None, None, gradient, None
 
 
@@ -159,14 +178,40 @@ def reusing_gradients(model: nn.Module) -> Iterator[None]:
     ...     layer.weight.grad.sum()
     tensor(8.)
     """
+    with _making_gradients(model, _ReusedGradient):
+        yield
+
+
+@contextmanager
+def sparse_gradients(model: nn.Module) -> Iterator[None]:
+    """Let the sparse layers of a model have sparse gradients: only features of the batch are in them.
+
+    With many more features than a batch has, a step then costs what the batch has. The optimizer must
+    take sparse gradients, as `tailbatch.training.optimizers.AdamMini` and ``torch.optim.SparseAdam`` do.
+
+    Examples
+    --------
+    >>> layer, x = SparseLinear(4, 2), torch.eye(4)[:1].to_sparse_csr()
+    >>> with sparse_gradients(layer):
+    ...     layer(x).sum().backward()
+    ...     layer.weight.grad.indices().tolist(), layer.weight.grad.values().tolist()
+    ([[0]], [[1.0, 1.0]])
+    """
+    with _making_gradients(model, lambda: _sparse_gradient):
+        yield
+
+
+@contextmanager
+def _making_gradients(model: nn.Module, factory: Callable[[], _MakeGradient]) -> Iterator[None]:
+    """Let each sparse layer make its gradients as the factory says, and leave none behind."""
     layers = [module for module in model.modules() if isinstance(module, SparseLinear)]
     for layer in layers:
-        layer._gradient = _Gradient()
+        layer._make_gradient = factory()
     try:
         yield
     finally:
         for layer in layers:
-            layer._gradient = None
+            layer._make_gradient = None
             layer.weight.grad = None
 
 

@@ -93,8 +93,8 @@ class DistributedSelector:
 
     @property
     def n_ranks(self) -> int:
-        """How many processes take part; known from the first batch on."""
-        return self._n_ranks
+        """How many processes take part: those of the process group, or 1 while there is none."""
+        return dist.get_world_size() if are_together() and not self._agreed else self._n_ranks
 
     @property
     def max_lag(self) -> int:

@@ -96,7 +96,7 @@ class Progress:
         waited = sum(number > self.best_epoch for number in self.evaluated)
         return len(self.epochs) >= self.n_epochs or (patience is not None and waited >= patience)
 
-    def batches(self, selector: DistributedSelector) -> Iterator[np.ndarray]:
+    def batches(self, selector: Selector | DistributedSelector) -> Iterator[np.ndarray]:
         """Return the batches of an epoch, or as many as the remaining steps allow."""
         left = math.inf if self.plan.steps is None else self.plan.steps - self.step
         # An epoch that is not cut short is iterated to its end: only then does the selector count it.
@@ -320,7 +320,7 @@ def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
     """Raise if the moments' shapes do not match the weights; torch itself never checks this."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if name != "step" and not _fits(value.shape, parameter.shape):
+            if name not in ("step", "decay") and not _fits(value.shape, parameter.shape):
                 raise ValueError(
                     f"its {name} has shape {tuple(value.shape)}, the weight {tuple(parameter.shape)}"
                 )

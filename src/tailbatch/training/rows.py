@@ -91,6 +91,22 @@ class Rows:
         """Yield all rows in order, `size` at a time."""
         return (self.fetch(index) for index in _in_order(len(self), size))
 
+    def share_in_use(self, size: int) -> float:
+        """Return the share of the columns that a random batch is expected to have values in.
+
+        1 unless batches are sparse, else the mean over columns of 1 - (1 - s)^b, where s is the share of
+        rows that have the column and b the batch's size.
+
+        Examples
+        --------
+        >>> Rows(sparse.csr_array(np.eye(4)), sparse_batches=True).share_in_use(1)
+        0.25
+        """
+        if isinstance(self._matrix, Tensor) or not self._sparse_batches or len(self) == 0:
+            return 1.0
+        counts = np.bincount(self._matrix.indices, minlength=self._matrix.shape[1])
+        return float(np.mean(1 - (1 - counts / len(self)) ** size))
+
 
 def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
     """Apply a function of features (b, d) to all rows, a bounded number at a time; return (n, q).

@@ -3,7 +3,7 @@
 import inspect
 import signal
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +16,13 @@ from tailbatch.data import Parts
 from tailbatch.errors import TrainingError
 from tailbatch.files import sweep
 from tailbatch.metrics import METRICS
-from tailbatch.models import MultiLabelModel, Step, reusing_gradients, seeded
+from tailbatch.models import (
+    MultiLabelModel,
+    Step,
+    reusing_gradients,
+    seeded,
+    sparse_gradients,
+)
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import StopRequest, stopping_on_signals
@@ -25,6 +31,9 @@ from tailbatch.training.processes import average_over_ranks, is_alone, on_any_ra
 from tailbatch.training.progress import Progress
 from tailbatch.training.ranks import telling_ranks
 from tailbatch.training.records import Callback, Training
+
+_SPARSE_GRADIENTS = 0.5
+"""Share of the features in a batch below which gradients are sparse, where the optimizer takes them."""
 
 
 class Trainer:
@@ -126,7 +135,9 @@ class Trainer:
         if sample_weight is not None:
             _refuse_step_without_weights(model, "sample_weight")
         model.to(self.device)
-        shared = DistributedSelector(selector)
+        # The view over ranks also knows which batch is at hand where losses may come late.
+        direct = is_alone() and not selector.max_lag
+        shared = selector if direct else DistributedSelector(selector)
         callbacks = self.callbacks if this_rank() == 0 else ()
         progress = Progress(
             self.plan,
@@ -144,9 +155,7 @@ class Trainer:
             if self.checkpoint.exists():
                 progress.restore(self.checkpoint)
         stopping = stopping_on_signals() if self.checkpoint else nullcontext(StopRequest())
-        # Averaging over ranks writes gradient rows that this rank's batch did not touch.
-        gradients = reusing_gradients(model) if is_alone() else nullcontext()
-        with stopping as stop, gradients:
+        with stopping as stop, self._gradients_of(progress):
             while not progress.finished:
                 model.train()
                 progress.clock.start()
@@ -169,8 +178,22 @@ class Trainer:
                     progress.save(self.checkpoint)
         return progress.result()
 
+    def _gradients_of(self, progress: Progress) -> AbstractContextManager[None]:
+        """Return how the sparse layers of the model make their gradients."""
+        if not is_alone():
+            # Averaging over ranks writes gradient rows that this rank's batch did not touch.
+            return nullcontext()
+        takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
+        in_use = progress.train.x.share_in_use(self.plan.batch_size)
+        if takes_sparse and in_use < _SPARSE_GRADIENTS:
+            return sparse_gradients(progress.model)
+        return reusing_gradients(progress.model)
+
     def _train_on(
-        self, index: NDArray[np.int64], progress: Progress, selector: DistributedSelector
+        self,
+        index: NDArray[np.int64],
+        progress: Progress,
+        selector: Selector | DistributedSelector,
     ) -> float:
         """Take one step on a batch, give the selector its losses, and return its objective."""
         model, rows = progress.model, progress.sample_weight
@@ -181,14 +204,14 @@ class Trainer:
             losses = progress.selection_losses(output, y)
             objective = progress.finite_objective(output, losses, index)
             progress.optimizer.zero_grad(set_to_none=True)
-            if selector.n_ranks == 1:
-                torch.autograd.backward([output.objective])
-            else:
+            if isinstance(selector, DistributedSelector) and selector.n_ranks > 1:
                 objective = self._backward_on_ranks(model, output, selector.loss_scale())
+            else:
+                torch.autograd.backward([output.objective])
             if self.plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
             progress.optimizer.step()
-        selector.observe(losses)
+        selector.observe(losses.cpu().float().numpy())
         return objective
 
     def _backward_on_ranks(self, model: MultiLabelModel, output: Step, scale: float) -> float:
@@ -205,7 +228,7 @@ def weighted_step(
     model: MultiLabelModel,
     x: Tensor,
     y: Tensor,
-    selector: DistributedSelector,
+    selector: Selector | DistributedSelector,
     sample_weight: NDArray[np.float64] | None = None,
 ) -> Step:
     """Return a model's step, with the latest batch's importance weights and its rows' own, if any."""
