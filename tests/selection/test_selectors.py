@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tailbatch.errors import SelectionError
+from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.selection import (
     AdaptiveSelector,
     BalancedSelector,
@@ -305,6 +305,32 @@ def test_threads_may_draw_and_observe_at_once():
     seen = np.isfinite(scores)
     assert np.array_equal(scores[seen], observed[seen])
     assert selector._law.l_max == scores[seen].max()
+
+
+@pytest.mark.parametrize("skipped", [0, 3, 9])
+def test_a_skipped_step_is_an_error_where_losses_went_to_the_wrong_batch(skipped):
+    selector = AdaptiveSelector(1.0, n_samples=40, batch_size=4, max_lag=2)
+    for number, index in enumerate(selector):
+        if number != skipped:
+            selector.observe(np.ones(len(index)))
+    if skipped == 9:  # the last one: no other batch could get its losses
+        assert len(next(iter(selector))) == 4
+        return
+    with pytest.raises(
+        StaleSelectionError, match=r"1 of the 10 batches .* observe\(losses, index\)"
+    ):
+        next(iter(selector))
+    selector.observe(np.ones(4))  # nothing was lost: the batch still waits
+    assert len(next(iter(selector))) == 4
+
+
+def test_a_skipped_step_is_harmless_where_losses_name_their_batch():
+    selector = AdaptiveSelector(1.0, n_samples=40, batch_size=4, max_lag=2)
+    for number, index in enumerate(selector):
+        if number != 3:
+            selector.observe(np.ones(len(index)), index)
+    next(iter(selector))
+    assert selector.diagnostics().dropped_batches == 1
 
 
 def test_label_figures_of_the_diagnostics():

@@ -121,6 +121,9 @@ class Selector(PendingBatches, Shown, ABC):
         self._resuming = False  # that epoch comes from a saved state
         self._pending = []
         self._heard = False  # observe was called, also where no losses are needed
+        self._guessed = (
+            False  # this epoch, losses without an index came while several batches waited
+        )
         self._iterator: object = None  # a token of the one live iterator
         self._seconds = 0.0
         self._lag = 0
@@ -192,8 +195,9 @@ class Selector(PendingBatches, Shown, ABC):
             self._epoch += 1  # the last one was left early
         else:
             self._check_lag()
+            self._refuse_shifted()
         self._drop_pending()
-        self._number, self._under_way = 0, True
+        self._number, self._under_way, self._guessed = 0, True, False
         self._times_drawn[:] = 0
         self._start_epoch(self._epoch)
         return []
@@ -243,6 +247,19 @@ class Selector(PendingBatches, Shown, ABC):
             f"it with max_lag={lag_of_loader(waiting)}"
         )
 
+    def _refuse_shifted(self) -> None:
+        """Refuse to go on after an epoch in which losses went to the wrong batch.
+
+        Without an index, losses belong to the oldest batch. Where all were observed none is left at the
+        end; one that is left was skipped, and the batches after it have got each other's losses.
+        """
+        if self.needs_losses and self._guessed and self._pending:
+            raise StaleSelectionError(
+                f"{len(self._pending)} of the {len(self)} batches of the last epoch never got their "
+                "losses, so a step was skipped and losses since then went to the wrong batches: call "
+                "observe(losses) after every step, or say which batch with observe(losses, index)"
+            )
+
     # ---- losses in -------------------------------------------------------------------------
 
     def observe(self, losses: npt.ArrayLike, index: npt.ArrayLike | None = None) -> None:
@@ -272,6 +289,7 @@ class Selector(PendingBatches, Shown, ABC):
             sizes = self._learn(values, batch.index)
             if self.corrected and not self.softened and batch.weights is not None:
                 self._efficiency.add(error_norms(values) if sizes is None else sizes, batch.weights)
+            self._guessed |= index is None and len(self._pending) > 1
             del self._pending[place]
             self._heard = True
             self._seconds += perf_counter() - start

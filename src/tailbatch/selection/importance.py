@@ -23,7 +23,7 @@ from tailbatch.selection.inputs import (
     state_array,
     whole_number,
 )
-from tailbatch.selection.schedule import Schedule
+from tailbatch.selection.schedule import Linear, Schedule
 from tailbatch.selection.sums import SumTable, unit_bits
 
 Draws: TypeAlias = Literal["systematic", "independent"]
@@ -154,7 +154,8 @@ class ImportanceSelector(Selector):
         (`gradient_norms`), the prior's where there are none.
     mix
         mu, the share of uniform draws, above 0 and at most 1 (plain uniform draws). A number, or a
-        schedule such as ``Linear(0.3, 1)``, which ends on shuffled epochs.
+        schedule such as ``Linear(0.3, 1)``, which ends on shuffled epochs; the pair ``(0.3, 1)`` is the
+        same, for study files.
     beta
         1 corrects fully. Below, weights are ``(n p_i)^-beta`` scaled to sum to 1 in each batch: biased
         towards the preferred samples, the more the smaller beta is; 0 gives all the same weight.
@@ -192,7 +193,7 @@ class ImportanceSelector(Selector):
         Y: object,
         *,
         score: Literal["prior", "gradient"] = "prior",
-        mix: float | Schedule = 0.3,
+        mix: float | Schedule | tuple[float, float] = 0.3,
         beta: float = 1.0,
         positive_weights: object = None,
         draws: Draws | None = None,
@@ -211,7 +212,7 @@ class ImportanceSelector(Selector):
         self._score, self._draws = _checked_ways(score, draws)
         self._beta = _checked_beta(beta)
         self.softened = self._beta < 1
-        self._mix = mix
+        self._mix = Linear(*mix) if isinstance(mix, tuple | list) and len(mix) == 2 else mix
         self._epochs = None if epochs is None else whole_number("epochs", epochs, least=1)
         self.mix(0)  # a schedule that lacks something should say so now
         self._Y = labels

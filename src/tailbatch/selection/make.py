@@ -107,8 +107,7 @@ def make_selector(
     ----------
     strategy
         A name in `STRATEGIES`, a `Selector` class, or a function of ``(Y, *, X, batch_size, seed,
-        epochs, **options)`` that returns a selector. Evaluation on validation rows recommends
-        `DEFAULT_STRATEGY`, ``minority``.
+        epochs, **options)`` that returns a selector.
     Y
         Label matrix (n, q) of the training rows: array, sparse matrix, frame or tensor of 0 and 1.
     X
