@@ -23,7 +23,7 @@ from tailbatch.analysis.curves import (
     sample_losses,
     smoothed,
 )
-from tailbatch.analysis.fairness import fairness
+from tailbatch.analysis.fairness import fairness_checks
 from tailbatch.analysis.labels import (
     label_facts,
     label_pairs,
@@ -235,10 +235,10 @@ def test_two_contents_of_one_name_are_two_datasets():
 
 
 def test_fairness_finds_a_warm_up_that_differs(grid):
-    assert (fairness(grid.runs)["verdict"] == "agrees").all()
+    assert (fairness_checks(grid.runs)["verdict"] == "agrees").all()
     spoiled = grid.runs.copy()
     spoiled.loc[spoiled.index[0], "warm_up_digest"] = "another"
-    checks = in_words(fairness(spoiled), RANDOM).set_index("check")
+    checks = in_words(fairness_checks(spoiled), RANDOM).set_index("check")
     assert checks.loc["Weights at the end of the warm-up", "verdict"] == "differs"
     assert "of 12 groups" in checks.loc["Weights at the end of the warm-up", "detail"]
 
@@ -247,7 +247,7 @@ def test_fairness_finds_a_warm_up_that_differs(grid):
 def test_a_baseline_that_is_still_learning_is_no_fair_one(grid, best, verdict):
     runs = grid.runs.assign(plan_epochs=10, best_epoch=5)
     runs.loc[runs["arm"] == RANDOM, "best_epoch"] = best
-    checks = in_words(fairness(runs), RANDOM).set_index("check")
+    checks = in_words(fairness_checks(runs), RANDOM).set_index("check")
     found = checks.loc["End of the training and end of learning"]
     assert found["verdict"] == verdict
     assert "runs of random were best in their last epochs" in found["detail"]

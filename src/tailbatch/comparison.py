@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailbatch.data import Columns, MultiLabelDataset, save_npz
-from tailbatch.errors import DataError, StudyError
-from tailbatch.metrics import METRICS
+from tailbatch.errors import DataError, StudyError, require
+from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.results import DEFAULT_MODEL, ResultStore, TrainingPlan, recipe_of
 from tailbatch.study import (
     PlannedStore,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _CELL = ("dataset", "model", "loss", "strategy", "selection_pressure")
 _ORDER = ("dataset", "model", "strategy")  # rows of the table, each in the order of the plan
 _MAY_DIFFER = ("plan_lr", "plan_selection_loss")  # entries may have their own
-_SHOWN = ("macro_auc", "macro_f", "average_precision", "hamming_loss")
+_SHOWN = ("minority_average_precision", "tuned_minority_macro_f", "macro_auc", "tuned_micro_f")
 _NO_FILE_NAME = re.compile(r"[^\w-]+")
 
 _log = logging.getLogger(__name__)
@@ -202,6 +202,41 @@ class Comparison:
         row: pd.Series[Any] = means.loc[chosen]
         return row
 
+    def by_label(self) -> "pd.DataFrame":
+        """Return one row per label: its average precision with each strategy, the rarest first."""
+        from tailbatch.analysis.labels import labels_by_name
+
+        return labels_by_name(self._label_facts()).rename(columns=str)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot each label's gain in average precision over the baseline against its number of rows.
+
+        Parameters
+        ----------
+        ax
+            Axes to draw into; new ones if None. Returned.
+        """
+        facts = self._label_facts().dropna(subset="gain")
+        if facts.empty:
+            raise StudyError("there is no gain to plot: compare two strategies on the same folds")
+        if ax is None:
+            pyplot: Any = require("matplotlib.pyplot", extra="cli")
+            ax = pyplot.subplots(layout="constrained")[1]
+        for arm, rows in facts.groupby("arm", sort=False):
+            ax.plot(rows["positives"], rows["gain"], "o", alpha=0.6, label=str(arm))
+        ax.axhline(0, color="gray", ls=":")
+        ax.set(xlabel="training rows with the label", ylabel="gain in average precision")
+        ax.set_xscale("log")
+        ax.legend()
+        return ax
+
+    def _label_facts(self) -> "pd.DataFrame":
+        from tailbatch.analysis.labels import label_facts
+        from tailbatch.analysis.naming import named
+        from tailbatch.results.frames import read_store
+
+        return label_facts(named(read_store(self.store, study=self.study)))
+
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the report: a page of tables and charts, and a folder of files beside it."""
         from tailbatch.report.page import write_report
@@ -231,7 +266,7 @@ class Comparison:
         keys = [key for key in _CELL if table[key].astype(bool).any()]
         metrics = [name for name in _SHOWN if name in table]
         head = "".join(
-            f"<th>{escape(n)}</th>" for n in [*keys, *(METRICS[m].title for m in metrics)]
+            f"<th>{escape(n)}</th>" for n in [*keys, *(metric_facts(m).title for m in metrics)]
         )
         rows = []
         for _, row in table.iterrows():
@@ -249,7 +284,7 @@ class Comparison:
 
 
 def _html_cell(value: float, peers: "pd.Series[Any]", metric: str) -> str:
-    best = peers.max() if METRICS[metric].higher_is_better else peers.min()
+    best = peers.max() if metric_facts(metric).higher_is_better else peers.min()
     shown = f"{value:.4f}"
     return f"<td><b>{shown}</b></td>" if value == best else f"<td>{shown}</td>"
 

@@ -71,7 +71,12 @@ def test_the_headline_names_the_winner_the_size_and_whether_it_is_significant():
         "0.3120, +12.3% [+4.1, +20.5] against random: significant (p = 0.012)"
     )
     assert best(0.3).endswith("not significant, so it may be chance (p = 0.300)")
-    assert best(np.nan).endswith("against random: not tested")
+    untested = "against random: not tested, which takes three folds or six datasets"
+    assert best(np.nan).endswith(untested)
+    assert best(0.9, percent=-3.5).startswith(
+        "Best on the validation rows for rare labels: adaptive"
+    )
+    assert "against random on the test rows: not significant" in best(0.9, percent=-3.5)
     other = best(0.012, arm=RANDOM, learners=("mlp asymmetric", "mlp"))
     assert "mlp asymmetric with random batches" in other
     assert "against mlp with random batches" in other

@@ -27,7 +27,7 @@ from tailbatch.analysis.curves import (
     pressure_panel,
     sample_losses,
 )
-from tailbatch.analysis.fairness import fairness
+from tailbatch.analysis.fairness import fairness_checks
 from tailbatch.analysis.keys import CELL, Arm, Cell, Dataset, Learner, by_label
 from tailbatch.analysis.labels import label_facts, minority_gains
 from tailbatch.analysis.naming import named
@@ -89,7 +89,7 @@ def analyze(evidence: Evidence) -> Analysis:
         metrics=metrics,
         baseline=baseline_arm(primary(runs)["arm"]) if len(runs) else None,
         best=best_setting(runs, metrics),
-        fairness=fairness(runs),
+        fairness=fairness_checks(runs),
         results=means,
         comparisons=pairs,
         overall=overall(runs, metrics),

@@ -1,6 +1,6 @@
 """Tables behind the curves: convergence, validation, selection pressure, batch size, sample losses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,13 +36,14 @@ _SPEED = [
 ]
 
 
-def mean_curves(evidence: Evidence) -> pd.DataFrame:
+def mean_curves(evidence: Evidence, *, also: Sequence[str] = ()) -> pd.DataFrame:
     """Return one row per cell, arm and epoch: means over the paired runs (Figures 3 and 4).
 
     An epoch that any run of the arm did not reach is left out, so that every point of a line is the
-    mean over the same runs.
+    mean over the same runs. `also` names further columns of the curves.
     """
-    shown = [name for name in ("steps", "seconds", *MEASURES) if name in evidence.curves]
+    wanted = ("steps", "seconds", *MEASURES, *also)
+    shown = [name for name in wanted if name in evidence.curves]
     if evidence.curves.empty:
         return pd.DataFrame(columns=[*_ARM, "number", *shown])
     rows = evidence.curves.merge(paired(evidence.runs)[[*_ARM, "digest"]], on="digest")
@@ -92,6 +93,25 @@ def _extreme(
 ) -> FloatArray | None:
     known = line[~np.isnan(line[:, column])]
     return known[which(known[:, column])] if len(known) else None
+
+
+def steps_to_match(baseline: pd.Series, other: pd.Series) -> tuple[float, float, float]:
+    """Return the baseline's best value, its steps, and the fewest steps after which another is as good.
+
+    Parameters
+    ----------
+    baseline, other
+        A metric for which higher is better, by steps spent. The last number is infinite where the
+        other never gets there.
+
+    Examples
+    --------
+    >>> steps_to_match(pd.Series({100: 0.2, 300: 0.5, 900: 0.4}), pd.Series({100: 0.3, 200: 0.5}))
+    (0.5, 300.0, 200.0)
+    """
+    best, steps = baseline.max(), baseline.idxmax()
+    enough = other.index[other >= best]
+    return float(best), float(steps), float(min(enough, default=np.inf))
 
 
 def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:

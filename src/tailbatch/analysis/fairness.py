@@ -12,7 +12,7 @@ from tailbatch.analysis.keys import CELL
 SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
 
 
-def fairness(runs: pd.DataFrame) -> pd.DataFrame:
+def fairness_checks(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per check: what must agree, whether it does, and in how many comparisons.
 
     Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same folds
@@ -26,7 +26,7 @@ def fairness(runs: pd.DataFrame) -> pd.DataFrame:
     >>> from tailbatch.analysis.keys import Arm
     >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": 0, "seed": 0,
     ...                      "arm": [Arm("random"), Arm("adaptive")], "warm_up_digest": ["ab", "ab"]})
-    >>> fairness(runs).values.tolist()[0]
+    >>> fairness_checks(runs).values.tolist()[0]
     ['warm_up_digest', 'agrees', 1, 1]
     """
     checks: list[tuple[str, str, int, int]] = [_agreement(runs, column) for column in SAME]

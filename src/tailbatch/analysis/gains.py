@@ -97,6 +97,21 @@ def gain(runs: pd.DataFrame, arm: Arm, metric: str, baseline: Arm = _RANDOM) -> 
     return Gain(*estimate, better, len(cells), len(dataset_means(cells)))
 
 
+def level(runs: pd.DataFrame, arm: Arm, metric: str) -> float:
+    """Return an arm's average over datasets, the learners of each averaged first; NaN without runs.
+
+    Examples
+    --------
+    >>> from tailbatch.analysis import Dataset, Learner
+    >>> runs = pd.DataFrame({"data": [Dataset("scene"), Dataset("yeast")], "learner": Learner("mlp"),
+    ...                      "fold": 0, "seed": 0, "arm": Arm("random"), "macro_f": [0.2, 0.3]})
+    >>> level(runs, Arm("random"), "macro_f")
+    0.25
+    """
+    means = dataset_means(paired_values(runs, arm, metric, arm))
+    return float(np.mean([value for value, _ in means.values()])) if means else math.nan
+
+
 def paired_values(
     runs: pd.DataFrame, arm: Arm, metric: str, baseline: Arm = _RANDOM
 ) -> dict[Cell, Pairs]:

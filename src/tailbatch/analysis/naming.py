@@ -85,6 +85,22 @@ def compare_rates(runs: pd.DataFrame, rates: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def compare_ways(runs: pd.DataFrame, way: str) -> pd.DataFrame:
+    """Return runs for comparing ways to train one model: settings, loss and rate belong to the arm.
+
+    Examples
+    --------
+    >>> learner = Learner("mlp", '{"prior_bias": false}', rate=0.001)
+    >>> keyed = compare_ways(pd.DataFrame({"arm": [Arm("random")], "learner": [learner]}), "zero bias")
+    >>> str(keyed["arm"][0]), str(keyed["learner"][0])
+    ('random at zero bias', 'mlp')
+    """
+    return runs.assign(
+        arm=_objects([replace(arm, rate=way) for arm in runs["arm"]]),
+        learner=_objects([Learner(learner.model) for learner in runs["learner"]]),
+    )
+
+
 def _objects(keys: Sequence[Key]) -> np.ndarray:
     made = np.empty(len(keys), dtype=object)
     made[:] = keys

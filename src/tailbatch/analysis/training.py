@@ -99,3 +99,15 @@ def weight_quantiles(weights: np.ndarray) -> dict[str, float]:
 def best_epochs(runs: pd.DataFrame) -> "pd.Series[float]":
     """Return the median epoch of the best validation score, by arm."""
     return runs.groupby("arm")["best_epoch"].median()
+
+
+def best_rate(runs: pd.DataFrame, column: str) -> float:
+    """Return the learning rate whose runs have the highest mean of a column; of equal ones the lowest.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"plan_lr": [0.01, 0.03], "validation_macro_f": [0.4, 0.5]})
+    >>> best_rate(runs, "validation_macro_f")
+    0.03
+    """
+    return float(runs.groupby("plan_lr")[column].mean().idxmax())

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tailbatch.analysis.curves import Panel
 from tailbatch.analysis.keys import Arm
-from tailbatch.metrics import METRICS
+from tailbatch.metrics import METRICS, TUNED, metric_facts
 from tailbatch.report.figures import plain_text
 from tailbatch.report.style import GROUP_NAMES, GROUPS, PALETTE, Look, shown_arms
 
@@ -37,7 +37,7 @@ def gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
             **_style(looks[arm], line=False),
         )
     axes.axvline(0, color="0.4", linestyle=":", linewidth=1)
-    axes.set_yticks(range(len(metrics)), [METRICS[name].title for name in metrics])
+    axes.set_yticks(range(len(metrics)), [metric_facts(name).title for name in metrics])
     axes.invert_yaxis()
     axes.set_xlabel("change against the baseline in percent, positive is better")
     _tidy(axes)
@@ -171,7 +171,7 @@ def ranks_figure(charts: Mapping[str, Any], looks: Mapping[Arm, Look]) -> Figure
         axes.set_axis_off()
     for axes, (metric, chart) in zip(grid, charts.items(), strict=False):
         _ranks(axes, chart, looks)
-        title = f"{METRICS[metric].title} (critical difference {chart['critical']:.2f})"
+        title = f"{metric_facts(metric).title} (critical difference {chart['critical']:.2f})"
         axes.set_title(title, fontsize=9, pad=14)
     return figure
 
@@ -203,7 +203,7 @@ def pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline
     """Draw each metric by selection pressure, the baseline dashed, for one cell (Figure 7)."""
     # Sorted, so that the first arm of a strategy is its primary one.
     first = {arm.strategy: looks[arm] for arm in sorted(looks, reverse=True)}
-    names = [name for name in pressures if name in METRICS or name == "training_bce"]
+    names = [name for name in pressures if name.removeprefix(TUNED) in {*METRICS, "training_bce"}]
     names = [name for name in names if pressures[name].notna().any()]
     columns = 3
     rows = -(-len(names) // columns)
@@ -226,7 +226,8 @@ def pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline
         axes.axhline(plain.mean(), **_style(looks[baseline]) | {"marker": None})
         axes.set_xscale("log")
         axes.set_xticks(tried["pressure"], [f"{value:g}" for value in tried["pressure"]])
-        axes.set_title(METRICS[name].title if name in METRICS else "Training loss", fontsize=9)
+        title = "Training loss" if name == "training_bce" else metric_facts(name).title
+        axes.set_title(title, fontsize=9)
         _tidy(axes)
     panels[0].legend(frameon=False, fontsize=8)
     figure.supxlabel("selection pressure", fontsize=9)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from tailbatch.analysis import Analysis
 from tailbatch.analysis.comparisons import paired
 from tailbatch.analysis.keys import CELL, Arm, by_label
-from tailbatch.metrics import METRICS
+from tailbatch.metrics import metric_facts
 from tailbatch.report.export import cell_text, is_number
 from tailbatch.report.style import Look, looks
 
@@ -247,7 +247,7 @@ def titled(table: pd.DataFrame) -> pd.DataFrame:
     >>> titled(pd.DataFrame({"metric": ["macro_f"]}))["metric"].tolist()
     ['Macro-F']
     """
-    return table.assign(metric=[METRICS[name].title for name in table["metric"]])
+    return table.assign(metric=[metric_facts(name).title for name in table["metric"]])
 
 
 def short(value: float, digits: int = 4) -> float | int | None:

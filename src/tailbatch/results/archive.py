@@ -37,7 +37,7 @@ from tailbatch.results.spec import SCHEMA, RunSpec
 from tailbatch.results.store import ResultStore
 
 #: Validation metrics that are kept for every epoch.
-CURVES = ("macro_auc", "macro_f")
+CURVES = ("macro_auc", "macro_f", "macro_average_precision", "minority_average_precision")
 #: The suffix of archive files.
 SUFFIX = ".jsonl.gz"
 _FORMAT = "tailbatch records"
@@ -287,7 +287,9 @@ def _named_record(values: Mapping[str, Any]) -> tuple[str, RunRecord]:
 
 
 def _epoch(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"validation": {name: row.pop(f"validation_{name}") for name in CURVES}}
+    # Earlier archives keep fewer of the metrics.
+    kept = {name: row.pop(key) for name in CURVES if (key := f"validation_{name}") in row}
+    return row | {"validation": kept}
 
 
 def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:

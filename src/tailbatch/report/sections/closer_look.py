@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tailbatch.analysis import Analysis
 from tailbatch.analysis.curves import MEASURES
 from tailbatch.analysis.keys import CELL, Arm, Dataset, Learner
-from tailbatch.metrics import METRICS
+from tailbatch.metrics import metric_facts
 from tailbatch.report import panels
 from tailbatch.report.section import (
     Block,
@@ -104,7 +104,7 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
         )
         yield Block("chart", chart)
     if len(analysis.pressures):
-        metrics = [(name, METRICS[name].title) for name in analysis.metrics]
+        metrics = [(name, metric_facts(name).title) for name in analysis.metrics]
         shown = (*metrics, ("training_bce", "Training loss"))
         chart = Chart(
             "pressure",

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tailbatch.analysis.published import printed_tests
 from tailbatch.analysis.significance import alike
-from tailbatch.metrics import METRICS
+from tailbatch.metrics import metric_facts
 from tailbatch.report import panels
 from tailbatch.report.section import (
     Block,
@@ -53,7 +53,9 @@ def luck(story: Story) -> Section:
             "Mean ranks over datasets, averaged over models first; rank 1 is best. A thick bar joins "
             "strategies that do not differ significantly in the Nemenyi test."
         )
-        choice = Switch("ranks", "Metric", tuple((name, METRICS[name].title) for name in charts))
+        choice = Switch(
+            "ranks", "Metric", tuple((name, metric_facts(name).title) for name in charts)
+        )
         numbers = view(titled(ranks), "Mean ranks over datasets")
         blocks += [Block("chart", Chart("ranks", "Mean ranks", caption, (choice,)))]
         blocks += [Block("folded", ("The ranks in numbers", numbers))]
@@ -97,11 +99,12 @@ def printed_p_note(tests: pd.DataFrame) -> str:
     """
     off = tests[~tests["follows"]]
     named = [
-        f"{row.model} {METRICS[row.metric].title} {row.p_value:.4f} (its table gives {row.table_p:.4f})"
+        f"{row.model} {metric_facts(row.metric).title} {row.p_value:.4f} "
+        f"(its table gives {row.table_p:.4f})"
         for row in off.itertuples()
     ]
     turned = off[(off["table_p"] < _LEVEL) != (off["outcome"] != "tie")]
-    verdicts = [f"{row.model} {METRICS[row.metric].title}" for row in turned.itertuples()]
+    verdicts = [f"{row.model} {metric_facts(row.metric).title}" for row in turned.itertuples()]
     text = f"Of the paper's {len(tests)} printed p-values, {len(off)} do not follow from its own "
     text += f"table of results: {'; '.join(named)}."
     return text + (f" The verdict changes for {' and '.join(verdicts)}." if verdicts else "")

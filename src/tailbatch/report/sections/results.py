@@ -8,7 +8,7 @@ import pandas as pd
 
 from tailbatch.analysis.inference import sign
 from tailbatch.analysis.keys import CELL
-from tailbatch.metrics import METRICS
+from tailbatch.metrics import metric_facts
 from tailbatch.report.export import cell_text
 from tailbatch.report.section import Block, FileTable, Section, Story
 
@@ -61,7 +61,9 @@ def wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFram
     texts = [cell_text(mean) + end for mean, end in zip(results["mean"], ends, strict=True)]
     table = results.assign(text=texts).pivot(index=keys, columns="metric", values=["text", "best"])
     table = table.loc[sorted(table.index)]
-    titles = {name: f"{METRICS[name].title} {'↑' if sign(name) > 0 else '↓'}" for name in metrics}
+    titles = {
+        name: f"{metric_facts(name).title} {'↑' if sign(name) > 0 else '↓'}" for name in metrics
+    }
     means = table["text"][metrics].rename(columns=titles).reset_index()
     best = table["best"][metrics].eq(True).rename(columns=titles).reset_index()
     best[keys] = False
@@ -90,7 +92,8 @@ def result_grids(
         if arm.is_primary:
             values.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})
     titles = [
-        {"title": METRICS[name].title, "higher": METRICS[name].higher_is_better} for name in metrics
+        {"title": metric_facts(name).title, "higher": metric_facts(name).higher_is_better}
+        for name in metrics
     ]
     grids = []
     # Learners without batches have only that arm, and come after those that draw batches.

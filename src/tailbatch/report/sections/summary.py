@@ -13,13 +13,14 @@ from tailbatch.analysis.comparisons import claimed, with_batches, with_best
 from tailbatch.analysis.fairness import what_ran
 from tailbatch.analysis.inference import LEVEL
 from tailbatch.analysis.keys import Arm
-from tailbatch.metrics import METRICS
+from tailbatch.metrics import TUNED, metric_facts
 from tailbatch.report import panels
 from tailbatch.report.export import MISSING, cell_text
 from tailbatch.report.section import Block, Brief, FileTable, Section, Story
 
 #: Metrics that a terminal has room for.
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
+_TUNED = "tuned: with the threshold of each label tuned on the validation rows"
 _INFERENCE = (
     "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
     "variance, from three folds on), otherwise over datasets (bootstrap, from six on). The p-values of "
@@ -72,14 +73,16 @@ def headline(best: Best) -> str:
             return str(setting.learner)
         return f"{setting.learner} with {setting.arm} batches" if several else str(setting.arm)
 
-    metric = METRICS[best.metric]
+    metric = metric_facts(best.metric)
     text = f"Best{' for rare labels' if metric.minority else ''}: {name(best.setting)}, "
     text += f"{metric.title} {best.value:.4f}"
     if best.gain is None or best.reference is None:
         return text
     text += f", {_interval(*best.gain[:3])} against {name(best.reference)}"
+    if best.gain.percent < 0:  # chosen on validation rows, and worse on test rows
+        text = f"{text[:4]} on the validation rows{text[4:]} on the test rows"
     if not best.tested:
-        return f"{text}: not tested"
+        return f"{text}: not tested, which takes three folds or six datasets"
     verdict = "significant" if best.significant else "not significant, so it may be chance"
     return f"{text}: {verdict} (p = {best.gain.p:.3f})"
 
@@ -116,7 +119,7 @@ def sentences(overall: pd.DataFrame, baseline: Arm | None) -> dict[Arm, str]:
         wins, ties, total = group["win"].sum(), group["tie"].sum(), group["cells"].sum()
         rows = group.set_index("metric")
         claims = [
-            f"{METRICS[name].title} {_change(rows.loc[name])}" for name in claimed(rows.index)
+            f"{metric_facts(name).title} {_change(rows.loc[name])}" for name in claimed(rows.index)
         ]
         count = f"better in {wins} of {total} comparisons"
         count += f" ({ties} tie{'s' if ties > 1 else ''})" if ties else ""
@@ -169,7 +172,7 @@ def _change_row(row: pd.Series, position: Callable[[float], str]) -> dict[str, A
     tone = ("good" if row["percent"] > 0 else "bad") if row["p_holm"] < LEVEL else ""
     ends = {"zero": 0.0, "at": row["percent"], "low": row["low"], "high": row["high"]}
     return {
-        "metric": METRICS[row["metric"]].title,
+        "metric": metric_facts(row["metric"]).title,
         **{name: int(row[name]) for name in ("win", "tie", "loss")},
         "tone": tone,
         "percent": MISSING if pd.isna(row["percent"]) else f"{row['percent']:+.1f}%",
@@ -198,7 +201,9 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
     drawing = with_batches(analysis.results)
     one = analysis.results["data"].nunique() == 1 and drawing["learner"].nunique() <= 1
     table, cell = (with_beside(analysis.results), _mean) if one else (analysis.overall, _percent)
-    metrics = [name for name in _BRIEF if name in analysis.metrics] if len(table) else []
+    shown = [name for name in analysis.metrics if name.removeprefix(TUNED) in _BRIEF]
+    metrics = sorted(shown, key=lambda name: _BRIEF.index(name.removeprefix(TUNED)))
+    metrics = metrics if len(table) else []
     rows = []
     for name, group in table.groupby("name" if one else "arm", sort=False):
         by_metric = group.set_index("metric")
@@ -212,7 +217,8 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
     else:
         caption = f"change against {analysis.baseline}, positive is better"
         caption += "; 95% intervals over datasets" if intervals else ""
-    header = ("strategy", *(METRICS[name].title for name in metrics))
+    caption += f"; {_TUNED}" if any(name.startswith(TUNED) for name in metrics) else ""
+    header = ("strategy", *(metric_facts(name).title for name in metrics))
     return Brief(header, tuple(rows), caption, said)
 
 
@@ -232,7 +238,9 @@ def with_beside(results: pd.DataFrame) -> pd.DataFrame:
 def _mean(row: pd.Series) -> tuple[str, bool]:
     text = f"{row['mean']:.4f}"
     if pd.notna(row["low"]):
-        text += f"\n[{row['low']:.3f}, {row['high']:.3f}]"
+        least, most = metric_facts(row.name).range
+        low, high = np.clip([row["low"], row["high"]], least, most)
+        text += f"\n[{low:.3f}, {high:.3f}]"
     return text, bool(row["best"])
 
 
