@@ -2,6 +2,7 @@
 
 The texts are GoEmotions, fetched once (4 MB, 28 labels with 77 to 14,219 positives). The encoder is
 all-MiniLM-L6-v2 as the extra `encoders` installs it, or any folder or hub name given by --encoder.
+--texts names a folder with texts of your own, in the same format.
 
 Run it:  python examples/finetune_text.py --rows 10000 --folder runs/emotions
 With Lightning, or as a loop of your own:  ... --loop lightning,  ... --loop plain
@@ -211,7 +212,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--loop", choices=list(LOOPS), default="trainer")
     parser.add_argument("--encoder", help="folder or hub name; all-MiniLM-L6-v2 by default")
-    parser.add_argument("--rows", type=int, default=43_410, help="first so many training rows")
+    parser.add_argument("--texts", default="goemotions", help="a known corpus, or a folder")
+    parser.add_argument("--rows", type=int, help="first so many training rows; all by default")
     parser.add_argument("--strategy", default="importance")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--lr", type=float, default=1e-4)
@@ -222,8 +224,8 @@ def main():
     if together:
         dist.init_process_group("gloo")
 
-    parts = load_texts("goemotions")
-    train = parts.train.take(range(min(options.rows, len(parts.train))))
+    parts = load_texts(options.texts)
+    train = parts.train.take(range(len(parts.train))[: options.rows])
     loss = make_loss("weighted_bce", train.Y)
     selector = make_selector(
         options.strategy, train.Y, batch_size=32, loss=loss, warm_up_epochs=0, epochs=options.epochs

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from reproduction.finetune import page, runs
-from reproduction.finetune.runs import ARMS, LAGS, RATES, Run, Store, planned
+from reproduction.finetune.runs import ARMS, LAGS, STUDIES, Run, Store, planned
 
 from tailbatch.data import MultiLabelDataset, Parts
 
-RUN = Run(study="frozen", arm="random", loss="weighted_bce", epochs=1.0, lr=0.01, seed=0)
+RUN = Run(study="frozen", arm="random", loss="weighted_bce", epochs=1.0, lr=0.02, seed=0)
 
 
 def record(run, value):
@@ -45,7 +45,11 @@ def test_every_arm_trains_and_leaves_a_record(arm, parts):
 def test_late_losses_are_held_back_as_long_as_the_selector_allows(parts):
     def trained(lag, seed=0):
         run = replace(
-            RUN, study="lag", arm="importance by gradient", epochs=2, options=(("max_lag", lag),)
+            RUN,
+            study="frozen-32",
+            arm="importance by gradient",
+            epochs=2,
+            options=(("max_lag", lag),),
         )
         return runs.train(run, parts)[1]
 
@@ -58,13 +62,15 @@ def test_all_arms_run_at_the_rate_that_was_best_for_random_on_validation(tmp_pat
     done = []
     for run in planned("frozen", store, epochs=[1.0], losses=["bce"], arms=list(ARMS)):
         done.append(run)
-        value = 0.5 if run.lr == RATES["frozen"][1] else 0.4
+        value = 0.5 if run.lr == STUDIES["frozen"].rates[1] else 0.4
         (tmp_path / f"{run.name}.json").write_text(json.dumps(record(run, value)))
-    tried, compared = done[: len(RATES["frozen"])], done[len(RATES["frozen"]) :]
+    tried, compared = done[: len(STUDIES["frozen"].rates)], done[len(STUDIES["frozen"].rates) :]
     assert {run.arm for run in tried} == {"random"}
-    assert {run.lr for run in compared} == {RATES["frozen"][1]}
-    assert len(compared) == len(ARMS) * runs.SEEDS["frozen"]
-    late = planned("lag", store, epochs=[1], losses=["bce"], arms=["random"], lr=0.1)
+    assert {run.lr for run in compared} == {STUDIES["frozen"].rates[1]}
+    assert len(compared) == len(ARMS) * STUDIES["frozen"].seeds
+    late = planned(
+        "frozen-32", store, epochs=[1], losses=["bce"], arms=["random"], lr=0.1, lags=True
+    )
     assert {run.options for run in late} == {(), *((("max_lag", lag),) for lag in LAGS)}
     assert len({run.name for run in done}) == len(set(done))
 

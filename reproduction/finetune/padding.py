@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from reproduction.finetune.runs import BATCH, data_of
+from reproduction.finetune.runs import STUDIES, data_of
 
 from tailbatch.integrations.encoders import TextEncoder, minilm
 from tailbatch.models import make_model
 
-RECORD = Path(__file__).parent.parent / "records" / "padding.json"
+RECORD = Path(__file__).parent / "padding.json"
 WINDOW = 50
 STEPS = 12
 
@@ -20,7 +20,7 @@ STEPS = 12
 def measure() -> None:
     """Measure each way on the same rows, in turns, and write the record."""
     torch.set_num_threads(1)
-    train = data_of("finetuned", Path()).train.take(np.arange(WINDOW * BATCH["finetuned"]))
+    train = data_of("finetuned", Path()).train.take(np.arange(WINDOW * STUDIES["finetuned"].batch))
     lengths = (train.X > 0).sum(axis=1)
     order = np.random.default_rng(0).permutation(train.n_samples)
     by_length = order[np.argsort(lengths[order], kind="stable")]
@@ -30,7 +30,7 @@ def measure() -> None:
         "in four groups by length": (4, order),
         f"batches of similar length, sorted over {WINDOW} batches": (1, by_length),
     }
-    size = BATCH["finetuned"]
+    size = STUDIES["finetuned"].batch
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     model: Any = make_model(TextEncoder, train, encoder=minilm(), loss="weighted_bce").train()
     optimizer = torch.optim.AdamW(model.param_groups(1e-5, 0.01))

@@ -1,23 +1,21 @@
 """docs/finetuning.md and its picture, from the committed records; no torch is needed."""
 
-import gzip
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from reproduction.finetune.records import Record, read
 from reproduction.text import table
 from scipy import stats
 
 HERE = Path(__file__).parent
-RECORDS = HERE / "records.jsonl.gz"
-FACTS, PADDING = RECORDS.with_name("goemotions.json"), RECORDS.with_name("padding.json")
+FACTS, PADDING, VARIANCE = (HERE / f"{name}.json" for name in ("goemotions", "padding", "variance"))
 PAGE = HERE.parent.parent / "docs" / "finetuning.md"
 SCALE = PAGE.with_name("scale.md")
 MARKS = "<!-- lag: python -m reproduction.finetune -->", "<!-- end of lag -->"
@@ -31,10 +29,15 @@ METRICS = {
 }
 STUDIES = {
     "frozen": "MLP on embeddings, batches of 128",
-    "lag": "MLP on embeddings, batches of 32",
+    "frozen-64": "MLP on embeddings, batches of 64",
+    "frozen-32": "MLP on embeddings, batches of 32",
+    "frozen-16": "MLP on embeddings, batches of 16",
+    "debtags": "MLP on embeddings of debtags, batches of 32",
     "finetuned": "MiniLM fine-tuned, batches of 32",
 }
 TWO = list(METRICS.values())[:2]
+NONE = "No such run is in the records yet."
+CORRECTED = ("importance", "balanced, corrected")
 LOSSES = {"weighted_bce": "weighted BCE", "bce": "BCE"}
 COLORS = {
     "random": "#000000",
@@ -44,7 +47,6 @@ COLORS = {
     "importance by gradient": "#e69f00",
     "balanced, corrected": "#0072b2",
 }
-Record = Mapping[str, Any]
 
 
 class Change(NamedTuple):
@@ -72,19 +74,18 @@ def relative_change(values: Sequence[float], baseline: Sequence[float]) -> Chang
     return Change(ratio - 1, ratio - 1 - half, ratio - 1 + half)
 
 
-def collect(store: Path) -> None:
-    """Write the records of a store to one file: the same records give the same bytes."""
-    lines = [path.read_text() + "\n" for path in sorted(store.glob("*.json"))]
-    RECORDS.parent.mkdir(exist_ok=True)
-    with RECORDS.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as stream:
-        stream.write("".join(lines).encode())
+def interval(found: Sequence[float]) -> Change:
+    """Return a mean and its 95% interval by Student's law.
 
-
-@cache
-def read() -> tuple[Record, ...]:
-    """Return the committed records."""
-    with gzip.open(RECORDS, "rt") as stream:
-        return tuple(json.loads(line) for line in stream)
+    Examples
+    --------
+    >>> [round(bound, 3) for bound in interval([0.2, 0.3, 0.4])]
+    [0.3, 0.052, 0.548]
+    """
+    mean = float(np.mean(found))
+    spread = float(np.std(found, ddof=1)) / np.sqrt(len(found))
+    half = float(stats.t.ppf(0.975, len(found) - 1) * spread)
+    return Change(mean, mean - half, mean + half)
 
 
 def write() -> None:
@@ -106,15 +107,21 @@ def write() -> None:
 def page(records: Sequence[Record]) -> str:
     """Return docs/finetuning.md: the words of finetuning.md here, with tables in their places."""
     text = (HERE / "finetuning.md").read_text()
+    weighted, plain = "weighted_bce", "bce"
     for name, block in {
         "in-short": in_short(records),
-        "frozen": changes(records, "frozen", "weighted_bce", 1),
-        "frozen-small": changes(records, "lag", "weighted_bce", 1),
-        "frozen-bce": changes(records, "frozen", "bce", 1),
-        "budgets": by_budget(records, "minority_average_precision"),
-        "budgets-macro": by_budget(records, "macro_average_precision"),
         "finetuned": finetuned(records),
-        "labels": by_label(records),
+        "fresh": changes(records, "frozen-32", weighted, 1, seeds=range(20, 40)),
+        "frozen-32": changes(records, "frozen-32", weighted, 1),
+        "frozen-32-bce": changes(records, "frozen-32", plain, 1),
+        "debtags": changes(records, "debtags", weighted, 1),
+        "debtags-bce": changes(records, "debtags", plain, 1),
+        "frozen": changes(records, "frozen", weighted, 1),
+        "frozen-bce": changes(records, "frozen", plain, 1),
+        "batches": by_batch(records),
+        "arm-rates": by_rate(records),
+        "budgets": by_budget(records),
+        "variance": variance(records),
         "settings": settings(records),
         "padding": padding(),
         "rates": rates(records),
@@ -124,10 +131,12 @@ def page(records: Sequence[Record]) -> str:
     return text
 
 
-def values(records: Iterable[Record], metric: str, **wanted: object) -> dict[int, float]:
-    """Return a test metric by seed of the runs that are as wanted."""
+def values(
+    records: Iterable[Record], metric: str, part: str = "test", **wanted: object
+) -> dict[int, float]:
+    """Return a metric by seed of the runs that are as wanted."""
     return {
-        record["run"]["seed"]: record["test"][metric] for record in records if _is(record, **wanted)
+        record["run"]["seed"]: record[part][metric] for record in records if _is(record, **wanted)
     }
 
 
@@ -140,8 +149,8 @@ def change(
     records: Sequence[Record], arm: str, metric: str, **wanted: object
 ) -> tuple[Change, int] | None:
     """Return the change of an arm against random batches, and over how many seeds; None for none."""
-    ours = values(records, metric, arm=arm, **wanted)
-    base = values(records, metric, arm="random", **wanted)
+    ours = values(records, metric, "test", arm=arm, **wanted)
+    base = values(records, metric, "test", arm="random", **wanted)
     seeds = sorted(ours.keys() & base.keys())
     if not seeds:
         return None
@@ -156,21 +165,32 @@ def chosen_rate(records: Sequence[Record], **wanted: object) -> float:
 
 
 def changes(
-    records: Sequence[Record], study: str, loss: str, epochs: float, rows: int | None = None
+    records: Sequence[Record],
+    study: str,
+    loss: str,
+    epochs: float,
+    rows: int | None = None,
+    seeds: Container[int] | None = None,
 ) -> str:
     """Return a table: what random batches reach, and the change of each arm against them."""
-    runs = {"study": study, "loss": loss, "epochs": epochs, "rows": rows}
+    runs: dict[str, Any] = {"study": study, "loss": loss, "epochs": epochs, "rows": rows}
     known = [record for record in records if _is(record, **runs)]
     if not known:
-        return "No such run is in the records yet."
+        return NONE
     lr = chosen_rate(known, **runs)
+    if seeds is not None:
+        known = [record for record in known if record["run"]["seed"] in seeds]
     base = [values(known, metric, arm="random", lr=lr, **runs) for metric in METRICS]
-    rows_ = [("random", *(f"{np.mean(list(each.values())):.3f}" for each in base), len(base[0]))]
+    rows_ = [("random", *(f"{_mean(each):.3f}" for each in base), len(base[0]))]
     for arm in COLORS:
         found = [change(known, arm, metric, lr=lr, **runs) for metric in METRICS]
         if arm != "random" and found[0] is not None:
             rows_.append((arm, *map(_shown, found), found[0][1]))
     return table(["", *METRICS.values(), "seeds"], rows_)
+
+
+def _mean(found: Mapping[int, float]) -> float:
+    return float(np.mean(list(found.values())))
 
 
 def _shown(found: tuple[Change, int] | None) -> str:
@@ -183,19 +203,85 @@ def _shown(found: tuple[Change, int] | None) -> str:
     return f"**{text}**" if each.low > 0 or each.high < 0 else text
 
 
-def by_budget(records: Sequence[Record], metric: str) -> str:
-    """Return a table of a metric by epochs of training and arm, with the weighted loss."""
-    frozen = [r for r in records if r["run"]["study"] == "frozen"]
-    budgets = sorted({r["run"]["epochs"] for r in frozen if r["run"]["loss"] == "weighted_bce"})
+def by_budget(records: Sequence[Record]) -> str:
+    """Return a table of what random batches reach and corrected arms change, by epochs of training."""
     rows = []
-    for arm in COLORS:
-        cells = []
-        for epochs in budgets:
-            runs = {"loss": "weighted_bce", "epochs": epochs}
-            found = values(frozen, metric, arm=arm, lr=chosen_rate(frozen, **runs), **runs)
-            cells.append(f"{np.mean(list(found.values())):.3f}" if found else "-")
-        rows.append((arm, *cells))
-    return table(["epochs", *(f"{budget:g}" for budget in budgets)], rows)
+    for study in ("frozen-32", "frozen"):
+        known = [r for r in records if _is(r, study=study, loss="weighted_bce")]
+        for epochs in sorted({r["run"]["epochs"] for r in known}):
+            rows.append((STUDIES[study].partition(", ")[2], f"{epochs:g}", *_beside(known, epochs)))
+    return table(["", "epochs", *_heads()], rows)
+
+
+def by_batch(records: Sequence[Record]) -> str:
+    """Return the same table by batch size, one epoch."""
+    rows = []
+    for study in ("frozen-16", "frozen-32", "frozen-64", "frozen"):
+        known = [r for r in records if _is(r, study=study, loss="weighted_bce", epochs=1.0)]
+        if known:
+            rows.append((STUDIES[study].rpartition(" ")[2], *_beside(known, 1.0)))
+    return table(["batch", *_heads()], rows)
+
+
+def _heads() -> list[str]:
+    return [f"{title}, {arm}" for title in TWO for arm in ("random", *CORRECTED)] + ["seeds"]
+
+
+def _beside(known: Sequence[Record], epochs: float) -> list[object]:
+    """Return the cells of a row: random batches, and the changes of corrected arms."""
+    runs: dict[str, Any] = {"epochs": epochs, "lr": chosen_rate(known, epochs=epochs)}
+    cells: list[object] = []
+    for metric in list(METRICS)[:2]:
+        cells.append(f"{_mean(values(known, metric, arm='random', **runs)):.3f}")
+        cells += [_shown(change(known, arm, metric, **runs)) for arm in CORRECTED]
+    counts = [len(values(known, metric, arm=arm, **runs)) for arm in ("random", *CORRECTED)]
+    few, many = min(counts), max(counts)
+    return [*cells, f"{few}" if few == many else f"{few} to {many}"]
+
+
+def by_rate(records: Sequence[Record]) -> str:
+    """Return a table of what each arm reaches at each rate: on validation rows, and on test rows."""
+    runs: dict[str, Any] = {"study": "frozen-32", "loss": "weighted_bce", "epochs": 1.0}
+    known = [r for r in records if _is(r, **runs) and r["run"]["seed"] < 5]
+    rows = []
+    for arm, lr in itertools.product(
+        ("random", *CORRECTED), sorted({r["run"]["lr"] for r in known})
+    ):
+        found = [
+            values(known, metric, part, arm=arm, lr=lr)
+            for part in ("validation", "test")
+            for metric in list(METRICS)[:2]
+        ]
+        if found[0]:
+            rows.append((arm, f"{lr:g}", *(f"{_mean(each):.3f}" for each in found), len(found[0])))
+    heads = [f"{title}, {part}" for part in ("validation", "test") for title in TWO]
+    return table(["", "rate", *heads, "seeds"], rows)
+
+
+def variance(records: Sequence[Record]) -> str:
+    """Return a table of labels: how often they are shown, what a draw is worth, and what it brings."""
+    worth, facts = json.loads(VARIANCE.read_text()), json.loads(FACTS.read_text())
+    runs: dict[str, Any] = {"study": "frozen-32", "loss": "weighted_bce", "epochs": 1.0}
+    known = [r for r in records if _is(r, **runs)]
+    lr = chosen_rate(known, **runs)
+    by_arm = {arm: [r for r in known if _is(r, arm=arm, lr=lr)] for arm in ("random", "importance")}
+    ap = {arm: np.mean([r["average_precision"] for r in by_arm[arm]], axis=0) for arm in by_arm}
+    shown = np.mean([r["exposure"] for r in by_arm["importance"]], axis=0)
+    order = np.argsort(facts["train"])
+    rows = [
+        (
+            facts["names"][label],
+            f"{facts['train'][label]:,}",
+            facts["test"][label],
+            f"{shown[label]:.1f}",
+            *(f"{moments[label]:.1f}" for moments in worth["importance"].values()),
+            *(f"{ap[arm][label]:.3f}" for arm in ap),
+        )
+        for label in [*order[:8], *order[-3:]]
+    ]
+    moments = [f"worth, {moment}" for moment in worth["importance"]]
+    heads = ["label", "training rows", "test rows", "times as often", *moments]
+    return table([*heads, *(f"AP, {arm}" for arm in ap)], rows)
 
 
 def finetuned(records: Sequence[Record]) -> str:
@@ -213,33 +299,34 @@ def finetuned(records: Sequence[Record]) -> str:
         passes = "one epoch" if epochs == 1 else f"{epochs:g} epochs"
         found = changes(records, "finetuned", "weighted_bce", epochs, rows or None)
         blocks.append(f"{title}, {passes}:\n\n{found}")
-    return "\n\n".join(blocks) or "No such run is in the records yet."
+    return "\n\n".join(blocks) or NONE
 
 
 def in_short(records: Sequence[Record]) -> str:
-    """Return the answer in sentences: what importance selection changes, frozen and fine-tuned."""
+    """Return the answer in sentences: what importance selection changes, fine-tuned and frozen."""
     sentences = []
     for study, rows, title in (
-        ("frozen", None, "On frozen embeddings, one epoch in batches of 128"),
-        ("lag", None, "On frozen embeddings, one epoch in batches of 32"),
-        ("finetuned", 10_000, "Fine-tuning on 10,000 rows, one epoch"),
-        ("finetuned", None, "Fine-tuning on all rows, one epoch"),
+        ("finetuned", 10_000, "Fine-tuning MiniLM on 10,000 rows"),
+        ("frozen-32", None, "An MLP on MiniLM's embeddings, all rows"),
+        ("debtags", None, "The same on a second corpus, Debian's package descriptions"),
     ):
-        runs = {"study": study, "rows": rows, "loss": "weighted_bce", "epochs": 1.0}
+        runs: dict[str, Any] = {"study": study, "rows": rows, "loss": "weighted_bce", "epochs": 1.0}
         known = [record for record in records if _is(record, **runs)]
-        if not any(record["run"]["arm"] == "importance" for record in known):
-            continue
         lr = chosen_rate(known, **runs)
         found = {metric: change(known, "importance", metric, lr=lr, **runs) for metric in METRICS}
         told = ", ".join(f"{METRICS[key]} {_shown(each)}" for key, each in found.items() if each)
         seeds = next(each[1] for each in found.values() if each)
-        sentences.append(f"- {title}, {seeds} seed{'s' * (seeds > 1)}: {told}.")
+        sentences.append(f"- {title}, {seeds} seeds: {told}.")
     return "\n".join(sentences)
 
 
 def settings(records: Sequence[Record]) -> str:
     """Return a table of the variants of importance selection: on validation rows, and on test rows."""
-    runs = {"study": "frozen", "loss": "weighted_bce", "epochs": 1.0, "arm": "importance"}
+    lr = chosen_rate(records, study="frozen-32", loss="weighted_bce", epochs=1.0)
+    runs: dict[str, Any] = {
+        **{"study": "frozen-32", "loss": "weighted_bce", "epochs": 1.0},
+        **{"lr": lr, "arm": "importance"},
+    }
     variants = {tuple(map(tuple, r["run"]["options"])) for r in records}
     rows = []
     for variant in sorted(variants):
@@ -267,16 +354,21 @@ def padding() -> str:
 
 def late(records: Sequence[Record]) -> str:
     """Return a table of the change by the gradient's score when losses come late."""
-    known = [r for r in records if r["run"]["study"] == "lag"]
+    known = [
+        r
+        for r in records
+        if _is(r, study="frozen-32", loss="weighted_bce", epochs=1.0, options=r["run"]["options"])
+    ]
     if not known:
-        return "No such run is in the records yet."
+        return NONE
     lr = chosen_rate(known, arm="importance")
     base = {metric: values(known, metric, arm="random", lr=lr) for metric in METRICS}
     rows = []
     arms: list[tuple[str, str, list[list[object]]]] = [
         ("by the prior, no losses", "importance", [])
     ]
-    lags = sorted({r["run"]["options"][0][1] for r in known if r["run"]["options"]})
+    options_ = [dict(r["run"]["options"]) for r in known]
+    lags = sorted({each["max_lag"] for each in options_ if "max_lag" in each})
     arms += [
         (f"by the gradient, lag {lag:,}", "importance by gradient", [["max_lag", lag]])
         for lag in lags
@@ -290,33 +382,6 @@ def late(records: Sequence[Record]) -> str:
             cells.append(_shown((relative_change(*pair), len(seeds))) if seeds else "-")
         rows.append((title, *cells, len(seeds)))
     return table(["against random batches", *METRICS.values(), "seeds"], rows)
-
-
-def by_label(records: Sequence[Record]) -> str:
-    """Return a table of the rarest labels' average precision, frozen embeddings, one epoch."""
-    frozen = [r for r in records if r["run"]["study"] == "frozen"]
-    runs = {"loss": "weighted_bce", "epochs": 1.0}
-    lr = chosen_rate(frozen, **runs)
-    arms = ("random", "importance", "balanced, corrected")
-    found = {
-        arm: np.mean(
-            [r["average_precision"] for r in frozen if _is(r, arm=arm, lr=lr, **runs)],
-            axis=0,
-        )
-        for arm in arms
-    }
-    facts = json.loads(FACTS.read_text())
-    order = np.argsort(facts["train"])[:8]
-    rows = [
-        (
-            facts["names"][label],
-            facts["train"][label],
-            facts["test"][label],
-            *(f"{found[arm][label]:.3f}" for arm in arms),
-        )
-        for label in order
-    ]
-    return table(["label", "training rows", "test rows", *arms], rows)
 
 
 def rates(records: Sequence[Record]) -> str:
@@ -357,31 +422,33 @@ def cost(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], path: Path) -> None:
     """Draw what arms reach after so many rows, with the weighted loss."""
-    frozen = [r for r in records if r["run"]["study"] == "frozen"]
+    frozen = [r for r in records if r["run"]["study"] == "frozen-32"]
     budgets = sorted({r["run"]["epochs"] for r in frozen if r["run"]["loss"] == "weighted_bce"})
     # A fixed salt and no date: otherwise every drawing has other bytes.
     with mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(8, 3.2), layout="constrained")
         panels = list(figure.subplots(1, 2))
         for axes, metric in zip(panels, list(METRICS)[:2], strict=True):
-            for arm, color in COLORS.items():
+            for arm, color in ((arm, COLORS[arm]) for arm in ("random", *CORRECTED)):
                 points = []
                 for epochs in budgets:
-                    runs = {"loss": "weighted_bce", "epochs": epochs}
+                    runs: dict[str, Any] = {"loss": "weighted_bce", "epochs": epochs}
                     rate = chosen_rate(frozen, **runs)
                     found = list(values(frozen, metric, arm=arm, lr=rate, **runs).values())
                     if found:
-                        points.append((epochs, np.mean(found), np.min(found), np.max(found)))
+                        points.append((epochs, *interval(found)))
                 if points:
                     x, mean, low, high = np.array(points).T
                     axes.plot(x, mean, "o-", color=color, markersize=3, linewidth=1.2, label=arm)
                     axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
             axes.set_xscale("log")
-            axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
+            axes.set_xticks(budgets, [f"{43.41 * budget:.0f}k" for budget in budgets])
             axes.minorticks_off()
             axes.set_title(METRICS[metric], fontsize=9)
             axes.spines[["top", "right"]].set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
-        figure.supxlabel("epochs of training (43,410 rows each); shaded: all seeds", fontsize=9)
+        figure.supxlabel(
+            "rows seen in training; shaded: 95% interval of the mean over seeds", fontsize=9
+        )
         figure.savefig(path, format="svg", metadata={"Date": None})

@@ -113,7 +113,7 @@ def test_raw_texts_in_labels_out_saved_without_pickle(encoder, tmp_path):
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(encoders, "find_spec", lambda name: None)
+    monkeypatch.setattr(encoders, "packaged", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "tailbatch\[encoders\]"'):
         encoders.minilm()
 

