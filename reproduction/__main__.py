@@ -8,17 +8,16 @@ import re
 import sys
 from pathlib import Path
 
-import pandas as pd
-from reproduction import answers, causes, choice, paper, speed, strategies
-from reproduction.cells import collected, facts_of
-from reproduction.figure import draw_imbalance, draw_printed, draw_results
+from reproduction import causes, paper, questions, speed, strategies, superseded
+from reproduction.cells import collected
+from reproduction.figure import draw_ladder, draw_printed, draw_results
+from reproduction.questions import RUNGS, SELECTED, Answers, at
 from reproduction.records import HERE, collect, committed
-from reproduction.text import ARMS, CONTENDERS, TITLES, in_brief, shown, table
+from reproduction.text import ADAPTIVE, RANDOM
 
-from tailbatch.analysis.gains import gain
+from tailbatch.analysis.gains import level
 from tailbatch.analysis.published import directions
 from tailbatch.results import ResultStore
-from tailbatch.results.frames import Evidence
 
 PAGE = HERE.parent / "docs" / "reproduction.md"
 PICTURES = HERE.parent / "docs" / "assets"
@@ -26,75 +25,53 @@ README = HERE.parent / "README.md"
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
 
 
-def read() -> Evidence:
+def read() -> Answers:
     """Return the committed records."""
-    return collected(committed())
+    return Answers(collected(committed()))
 
 
-def page(evidence: Evidence) -> str:
+def page(answers: Answers) -> str:
     """Return docs/reproduction.md."""
-    spreads = pd.read_csv(HERE / "weights.csv")
+    evidence = answers.evidence
     sections = [
-        (HERE / "summary.md").read_text().strip(),
-        answers.in_short(evidence),
-        answers.power(evidence),
+        questions.summary(answers),
+        (HERE / "made.md").read_text().strip(),
+        questions.convergence(answers),
+        questions.budgets(answers),
+        questions.ladder(answers),
+        questions.tests(answers),
         paper.what_was_run(evidence),
-        strategies.strategies(evidence),
         paper.beside_the_paper(evidence),
         paper.verdicts(evidence),
+        paper.presets(evidence),
+        paper.not_run(evidence),
+        paper.figures(evidence),
+        strategies.strategies(evidence),
         strategies.minority(evidence),
-        strategies.against_facts(evidence),
+        strategies.pressures(evidence),
         speed.speed(evidence),
         speed.rate(evidence),
-        causes.weights(spreads, evidence),
+        causes.weights(evidence),
         causes.script(evidence),
         causes.diagnosis(evidence),
-        strategies.pressures(evidence),
-        strategies.reweighting(evidence),
-        choice.default(evidence),
-        choice.tuning(evidence),
-        choice.confirmation(evidence),
+        superseded.superseded(superseded.read()),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def pictures(evidence: Evidence) -> None:
+def pictures(answers: Answers) -> None:
     """Draw what the page and the README show."""
-    kinds = choice.kinds_of_cells(evidence)
-    draw_results(kinds, PICTURES / "results.svg")
-    draw_imbalance(
-        choice.by_learner(evidence),
-        facts_of(evidence)["mean_imbalance_ratio"],
-        PICTURES / "imbalance.svg",
-    )
-    draw_printed(directions(evidence.runs), PICTURES / "printed.svg")
-
-
-def results(evidence: Evidence) -> str:
-    """Return the README's results: in words, and the contenders against random by kind of cell."""
-    metrics = ("macro_auc", "minority_average_precision", "macro_f", "micro_f")
-    arms = CONTENDERS[1:]
-    short, long = [], []
-    for kind, runs in choice.kinds_of_cells(evidence).items():
-        gains = {arm: [gain(runs, arm, metric) for metric in metrics] for arm in arms}
-        short.append((kind, *(" / ".join(map(in_brief, gains[arm][1::-1])) for arm in arms)))
-        long.append((f"*{kind}*", *[""] * len(metrics)))
-        long += [(ARMS[arm], *map(shown, gains[arm])) for arm in arms]
-    return "\n\n".join(
-        [
-            answers.in_words(evidence),
-            table(["minority AP / Macro-AUC, % against random", *(ARMS[a] for a in arms)], short),
-            "Bold: the 95% interval excludes zero. Rows hold different datasets and models: compare\n"
-            f"strategies within a row. Imbalanced is a MeanIR above {choice.SKEWED}; minority AP is the "
-            "average precision of\nthe rarer labels.",
-            "<details><summary>With intervals, cells and more metrics</summary>",
-            table(["against random, %", *(TITLES[metric] for metric in metrics)], long),
-            "Mean over the datasets where all of these ran, models averaged first; in brackets 95%\n"
-            "intervals over datasets, bold where they exclude zero; then on how many dataset-model\n"
-            "cells it is better.",
-            "</details>",
-        ]
-    )
+    draw_results(answers.converged, SELECTED, PICTURES / "results.svg")
+    arms = {"random": RANDOM, "adaptive (16)": ADAPTIVE}
+    levels = {
+        metric: {
+            name: [level(answers.ladder, at(rung, arm), metric) for rung in RUNGS.values()]
+            for name, arm in arms.items()
+        }
+        for metric in (questions.RARE, questions.MAP)
+    }
+    draw_ladder(levels, PICTURES / "ladder.svg")
+    draw_printed(directions(answers.evidence.runs), PICTURES / "printed.svg")
 
 
 def put_between_marks(text: str, block: str) -> str:
@@ -110,10 +87,10 @@ def main() -> None:
     if len(sys.argv) > 1:
         for path in collect(ResultStore(Path(sys.argv[1]))):
             print(f"written: {path}")
-    evidence = read()
-    PAGE.write_text(page(evidence))
-    pictures(evidence)
-    README.write_text(put_between_marks(README.read_text(), results(evidence)))
+    answers = read()
+    PAGE.write_text(page(answers))
+    pictures(answers)
+    README.write_text(put_between_marks(README.read_text(), questions.in_brief(answers)))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 from itertools import product
 
 import pandas as pd
+from reproduction.records import HERE
 from reproduction.text import (
     ADAPTIVE,
     FOCUS,
@@ -27,8 +28,9 @@ _FLAT = 0.93  # an effective sample size of this share of the rows or more is ne
 _OVERALL = ("macro_auc", "macro_f")
 
 
-def weights(spreads: pd.DataFrame, evidence: Evidence) -> str:
+def weights(evidence: Evidence) -> str:
     """Show the spread of the selection weights, and the ablation without them."""
+    spreads = pd.read_csv(HERE / "weights.csv")
     rows = [
         (
             row.dataset,

@@ -1,6 +1,6 @@
 """The pictures of the evaluation, drawn from the records: the same bytes for the same records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,109 +9,77 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from reproduction.cells import cells_of, within
-from reproduction.text import (
-    ADAPTIVE,
-    ARMS,
-    BALANCED,
-    MINORITY,
-    PAPER_MODELS,
-    TITLES,
-    learner_name,
-)
+from reproduction.text import PAPER_MODELS, TITLES, learner_name
 
+from tailbatch.analysis import Arm
 from tailbatch.analysis.gains import gain
 from tailbatch.analysis.inference import sign
 
-_COLORS = {BALANCED: "#7f7f7f", ADAPTIVE: "#d55e00", MINORITY: "#0072b2"}
+_RANDOM_AND_SELECTED = "#7f7f7f", "#d55e00"
+#: The steps of the ladder, short enough for an axis.
+_STEPS = (
+    "paper's\nprotocol",
+    "sum over\nlabels",
+    "rate\n1e-3",
+    "prior\nbias",
+    "weighted\nloss",
+    "epoch by\nMacro-AP",
+)
 _MODELS = dict(
     zip(PAPER_MODELS, ("#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7"), strict=True)
 )
-_METRICS = ("macro_auc", "minority_average_precision")
+_METRICS = ("minority_average_precision", "macro_average_precision")
 
 
-def draw_results(kinds: Mapping[str, pd.DataFrame], path: Path) -> None:
-    """Draw the README's figure: change against random by kind of data and model, with intervals."""
-    with _picture(path, columns=len(_METRICS), height=1 + 0.4 * len(kinds)) as (figure, panels):
+def draw_results(runs: pd.DataFrame, arms: Mapping[Arm, str], path: Path) -> None:
+    """Draw the README's figure: change against random at convergence by strategy, with intervals."""
+    with picture(path, columns=len(_METRICS), height=0.9 + 0.3 * len(arms)) as (figure, panels):
         for axes, metric in zip(panels, _METRICS, strict=True):
-            _intervals(axes, kinds, metric)
-            axes.set_yticks([])
-        names = [name.replace(", ", "\n", 1) for name in kinds]
-        panels[0].set_yticks(range(len(kinds)), names)
-        for axes in panels:
-            axes.invert_yaxis()
-        _legend_above(figure, panels[0])
-        figure.supxlabel(
-            "change against random batches, % (right is better; 95% intervals)", fontsize=9
-        )
-
-
-def _intervals(axes: Axes, kinds: Mapping[str, pd.DataFrame], metric: str) -> None:
-    for offset, (arm, color) in zip((-0.22, 0.0, 0.22), _COLORS.items(), strict=True):
-        changes = [(row, gain(runs, arm, metric)) for row, runs in enumerate(kinds.values())]
-        known = [(row + offset, change) for row, change in changes if change is not None]
-        axes.errorbar(
-            [change.percent for _, change in known],
-            [row for row, _ in known],
-            xerr=np.nan_to_num(
-                [
-                    [change.percent - change.low for _, change in known],
-                    [change.high - change.percent for _, change in known],
-                ]
-            ),
-            fmt="o",
-            color=color,
-            markersize=4,
-            capsize=2,
-            label=ARMS[arm],
-        )
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_title(TITLES[metric], fontsize=9)
-
-
-def draw_imbalance(kinds: Mapping[str, pd.DataFrame], ratios: pd.Series, path: Path) -> None:
-    """Draw the change in minority average precision of each cell against MeanIR of its dataset."""
-    metric, steps = "minority_average_precision", (-30, -10, 0, 10, 30, 100, 300)
-    with _picture(path, columns=len(kinds), height=2.8) as (figure, panels):
-        for axes, (name, runs) in zip(panels, kinds.items(), strict=True):
-            for arm, color in _COLORS.items():
-                known = [
-                    (ratios[data], change.percent)
-                    for (data, learner) in cells_of(runs)
-                    if (change := gain(within(runs, data, learner), arm, metric))
-                ]
-                axes.scatter(
-                    [ratio for ratio, _ in known],
-                    [percent for _, percent in known],
-                    s=14,
-                    color=color,
-                    alpha=0.75,
-                    linewidths=0,
-                    label=ARMS[arm],
+            for row, arm in enumerate(arms):
+                change = gain(runs, arm, metric)
+                if change is None:
+                    continue
+                reach = [change.percent - change.low], [change.high - change.percent]
+                axes.errorbar(
+                    change.percent,
+                    row,
+                    xerr=np.nan_to_num(reach),
+                    fmt="o",
+                    color=_RANDOM_AND_SELECTED[1],
+                    markersize=4,
+                    capsize=2,
                 )
-            axes.axhline(0, color="black", linewidth=0.8)
-            axes.set_xscale("log")
-            axes.set_xlim(1, 200)
-            axes.set_xticks([1, 10, 100], ["1", "10", "100"])
-            axes.minorticks_off()
-            # Linear up to 10%, logarithmic beyond: most cells change little, some change manifold.
-            axes.set_yscale("symlog", linthresh=10)
-            axes.set_ylim(-50, 1000)
-            axes.set_yticks(steps, [f"{step}" if axes is panels[0] else "" for step in steps])
-            lines = (
-                name.replace(" (", "\n(").replace(", ", ",\n", 1).replace("paper's ", "paper's\n")
-            )
-            axes.set_title(lines, fontsize=9)
-        panels[0].set_ylabel("minority AP against random, %")
-        _legend_above(figure, panels[0])
-        figure.supxlabel("MeanIR of the dataset", fontsize=9)
+            axes.axvline(0, color="black", linewidth=0.8)
+            axes.set_title(TITLES[metric], fontsize=9)
+            axes.set_yticks([])
+        panels[0].set_yticks(range(len(arms)), list(arms.values()))
+        for axes in panels:
+            axes.set_ylim(len(arms) - 0.5, -0.5)
+        figure.supxlabel(
+            "change against random batches at convergence, % (right is better; 95% intervals)",
+            fontsize=9,
+        )
+
+
+def draw_ladder(levels: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
+    """Draw what random and adaptive batches reach on each step: metric, then arm, then values."""
+    with picture(path, columns=len(levels), height=3.2) as (_, panels):
+        for axes, (metric, arms) in zip(panels, levels.items(), strict=True):
+            for color, (name, values) in zip(_RANDOM_AND_SELECTED, arms.items(), strict=True):
+                axes.plot(
+                    range(len(values)), values, marker="o", markersize=4, color=color, label=name
+                )
+            axes.set_title(TITLES[metric], fontsize=9)
+            axes.set_ylim(bottom=0)
+            axes.set_xticks(range(len(_STEPS)), _STEPS, fontsize=7)
+        panels[0].legend(loc="lower right", frameon=False)
 
 
 def draw_printed(directions: pd.DataFrame, path: Path) -> None:
     """Draw what adaptive changes, ours against the printed, a point for each dataset and model."""
     metrics = ("macro_auc", "macro_f")
     run = directions.dropna(subset="ours_adaptive")
-    with _picture(path, columns=len(metrics), height=3.4) as (figure, panels):
+    with picture(path, columns=len(metrics), height=3.4) as (figure, panels):
         for axes, metric in zip(panels, metrics, strict=True):
             for model, color in _MODELS.items():
                 some = run[(run["metric"] == metric) & (run["model"].str.casefold() == model.model)]
@@ -125,7 +93,7 @@ def draw_printed(directions: pd.DataFrame, path: Path) -> None:
             axes.axline((0, 0), slope=1, color="black", linewidth=0.8, linestyle=":")
             axes.set_title(TITLES[metric], fontsize=9)
         panels[0].set_ylabel("ours")
-        _legend_above(figure, panels[0])
+        legend_above(figure, panels[0])
         figure.supxlabel(
             "printed: adaptive minus random in points of 100 (above 0 is better; dotted: the same)",
             fontsize=9,
@@ -133,7 +101,7 @@ def draw_printed(directions: pd.DataFrame, path: Path) -> None:
 
 
 @contextmanager
-def _picture(path: Path, *, columns: int, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
+def picture(path: Path, *, columns: int, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
     """Hand out empty panels, then write them as SVG."""
     # A fixed salt and no date: otherwise every drawing has other bytes.
     with mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9}):
@@ -145,6 +113,7 @@ def _picture(path: Path, *, columns: int, height: float) -> Iterator[tuple[Figur
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def _legend_above(figure: Figure, axes: Axes) -> None:
+def legend_above(figure: Figure, axes: Axes) -> None:
+    """Put the legend of some axes above the figure."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)

@@ -4,14 +4,13 @@ from dataclasses import replace
 from itertools import product
 
 import pandas as pd
-from reproduction.cells import at_both_rates, facts_of, gain_at, rates_of
+from reproduction.cells import at_both_rates, gain_at, rates_of
 from reproduction.text import (
     ADAPTIVE,
     BALANCED,
     CONTENDERS,
     FOCUS,
     MINORITY,
-    MLPS,
     NAMES,
     PAPER_MODELS,
     RANDOM,
@@ -66,18 +65,14 @@ def speed(evidence: Evidence) -> str:
 
 
 def rate(evidence: Evidence) -> str:
-    """Compare gains at the paper's learning rate with gains at ten times as much."""
+    """Compare the paper's models at its learning rate with ten times as much."""
     runs = evidence.runs
     parts = ["## Is it more than speed?", *_random_alone(runs)]
-    ratios = facts_of(evidence)["mean_imbalance_ratio"]
-    for kind, learners in {"MLP": MLPS[:1], "The paper's models": PAPER_MODELS}.items():
-        some = at_both_rates(runs, learners)
-        parts += [f"### {kind}"]
-        if len(some):
-            column = "data" if kind == "MLP" else "learner"
-            parts += [_rate_note(some), _rate_table(some), _rate_rows(some, column, ratios)]
-        else:
-            parts += ["Another learning rate has not been run yet."]
+    some = at_both_rates(runs, PAPER_MODELS)
+    if len(some):
+        parts += [_rate_note(some), _rate_table(some), _by_model(some)]
+    else:
+        parts += ["Another learning rate has not been run yet."]
     return "\n\n".join(parts)
 
 
@@ -131,20 +126,17 @@ def _rate_table(shared: pd.DataFrame) -> str:
     return table(["learning rate, batches", "best epoch", *(TITLES[m] for m in FOCUS)], rows)
 
 
-def _rate_rows(shared: pd.DataFrame, column: str, ratios: pd.Series) -> str:
-    """Return the gain at both rates for each dataset, the least imbalanced first, or learner."""
+def _by_model(shared: pd.DataFrame) -> str:
+    """Return the gain at both rates for each model."""
     wanted = {
         "Macro-AUC, adaptive": (ADAPTIVE, "macro_auc"),
         "minority AP, balanced": (BALANCED, _RARE),
         "minority AP, adaptive": (ADAPTIVE, _RARE),
         "minority AP, minority": (MINORITY, _RARE),
     }
-    by_data = column == "data"
     rows = []
-    for name in sorted(set(shared[column]), key=ratios.__getitem__ if by_data else str):
-        some = shared[shared[column] == name]
+    for learner in sorted(set(shared["learner"])):
+        some = shared[shared["learner"] == learner]
         gains = [gain_at(some, arm, m, lr) for arm, m in wanted.values() for lr in RATES]
-        first = (name, f"{ratios[name]:.4g}") if by_data else (learner_name(name),)
-        rows.append((*first, *map(percent, gains)))
-    header = ["dataset", "MeanIR"] if by_data else ["model"]
-    return table([*header, *(f"{title} at {lr}" for title in wanted for lr in RATES)], rows)
+        rows.append((learner_name(learner), *map(percent, gains)))
+    return table(["model", *(f"{title} at {lr}" for title in wanted for lr in RATES)], rows)

@@ -10,14 +10,14 @@ from tailbatch.analysis.gains import Gain, gain
 
 #: The plan's learning rates as the page writes them: the paper's, and ten times as much.
 RATES = ("1e-4", "1e-3")
-_FAST = 1e-3
+FAST_RATE = 1e-3
 PAPER_MODELS = tuple(map(Learner, ("c2ae", "mpvae", "paca", "clif", "dela")))
-FAST_MODELS = tuple(Learner(learner.model, rate=_FAST) for learner in PAPER_MODELS)
+FAST_MODELS = tuple(Learner(learner.model, rate=FAST_RATE) for learner in PAPER_MODELS)
 #: The MLP at the usual learning rate and at ten times as much, with each of its losses.
 LOSSES = {"bce": "", "weighted_bce": "weighted BCE", "asymmetric": "asymmetric loss"}
 _SETTINGS = '{"prior_bias": false, "reduction": "mean"}'
 MLPS = tuple(Learner("mlp", _SETTINGS, loss) for loss in ("", "weighted_bce", "asymmetric"))
-FAST_MLPS = tuple(replace(learner, rate=_FAST) for learner in MLPS)
+FAST_MLPS = tuple(replace(learner, rate=FAST_RATE) for learner in MLPS)
 _FALLING = (64.0, 1.0)
 RANDOM, UNIFORM, BALANCED, HARD, ADAPTIVE, MINORITY, CHAIN = map(
     Arm, ("random", "uniform", "balanced", "hard", "adaptive", "minority", "chain")
@@ -47,7 +47,9 @@ TITLES = {
     "one_error": "one error",
     "minority_macro_f": "minority Macro-F",
     "minority_average_precision": "minority AP",
+    "macro_average_precision": "Macro-AP",
     "tuned_macro_f": "Macro-F, tuned thresholds",
+    "tuned_micro_f": "Micro-F, tuned thresholds",
     "tuned_minority_macro_f": "minority Macro-F, tuned thresholds",
 }
 FOCUS = ("macro_f", "macro_auc", "minority_macro_f", "minority_average_precision", "micro_f")
@@ -109,10 +111,17 @@ def shown(change: Gain | None) -> str:
     return f"**{text}**" if change.clear else text
 
 
-def in_brief(change: Gain | None) -> str:
-    """Return a gain alone, bold where its interval is clear."""
-    text = percent(change)
-    return f"**{text}**" if change is not None and change.clear else text
+def in_interval(change: Gain | None) -> str:
+    """Return a gain in a sentence: percent, and its interval.
+
+    Examples
+    --------
+    >>> in_interval(Gain(1.25, -0.5, 3.0, 0.1, 1, 2, 2))
+    '+1.2% [-0.5, +3.0]'
+    """
+    if change is None:
+        return "an unknown amount"
+    return str(change).replace(" ", "% ", 1) if " " in str(change) else f"{change}%"
 
 
 #: A row of a table of gains: what stands before them, the runs, the arm, and what it is compared with.

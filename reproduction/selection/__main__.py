@@ -1,72 +1,47 @@
-"""What selection adds to sound training: ``python -m reproduction.selection`` writes the page.
+"""What selection adds to sound training: do the runs, and write the page from their records.
 
-The studies are ``epochs-*.toml`` here; ``tailbatch study run`` runs one, and ``tailbatch study export
-STORE --study NAME --out reproduction/selection/NAME.jsonl.gz`` keeps its records.
+    python -m reproduction.selection run FOLDER rates --epochs 1 3 10 30
+    python -m reproduction.selection collect FOLDER
+    python -m reproduction.selection run FOLDER budget --epochs 1 3 10 30
+    python -m reproduction.selection run FOLDER pair --epochs 1 3
+    python -m reproduction.selection run FOLDER settings --epochs 1 3 10
+    python -m reproduction.selection run FOLDER levels --epochs 1
+    python -m reproduction.selection collect FOLDER
+    python -m reproduction.selection
+
+FOLDER lies outside the repository and holds the stores; a run that is there is not done again. The last
+command writes docs/selection_evidence.md and its picture.
 """
 
-import re
+import argparse
+import sys
 from pathlib import Path
 
-import pandas as pd
-
-from tailbatch.analysis import Arm
-from tailbatch.analysis.comparisons import results
-from tailbatch.analysis.gains import gain
-from tailbatch.analysis.naming import named
-from tailbatch.results.archive import open_records
-from tailbatch.results.frames import read_store
-
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "selection_evidence.md"
-METRICS = {
-    "minority_average_precision": "minority AP",
-    "macro_average_precision": "Macro-AP",
-    "tuned_macro_f": "Macro-F, tuned",
-    "tuned_micro_f": "Micro-F, tuned",
-}
-RANDOM = Arm("random")
+from reproduction.selection.page import PAGE, budgets, draw, page
 
 
-def by_budget() -> dict[int, pd.DataFrame]:
-    """Return the committed runs, by the number of epochs."""
-    files = {int(re.findall(r"\d+", path.name)[0]): path for path in HERE.glob("*.jsonl.gz")}
-    return {n: named(read_store(open_records(files[n]))).runs for n in sorted(files)}
+def main() -> None:
+    """Run, collect, or write the page."""
+    if len(sys.argv) == 1:
+        PAGE.write_text(page())
+        if len(budgets()) > 1:  # one point is no line
+            draw()
+        return
+    from reproduction.selection import studies  # torch is for training only
 
-
-def table(runs: pd.DataFrame) -> str:
-    """Return each strategy's gains on random batches, in percent, as a Markdown table."""
-    lines = [
-        "| against random, % | " + " | ".join(METRICS.values()) + " |",
-        "| --- |" + " ---: |" * len(METRICS),
-    ]
-    for arm in sorted(set(runs["arm"]) - {RANDOM}):
-        cells = [gain(runs, arm, metric, RANDOM) for metric in METRICS]
-        shown = [f"**{cell}**" if cell and cell.clear else str(cell or "-") for cell in cells]
-        lines.append(f"| {arm} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
-
-
-def level(runs: pd.DataFrame) -> str:
-    """Return what random batches reach, so that losses can be compared, too."""
-    means = results(runs[runs["arm"] == RANDOM], list(METRICS)).set_index("metric")["mean"]
-    return "Random batches: " + ", ".join(
-        f"{title} {means[metric]:.3f}" for metric, title in METRICS.items()
-    )
-
-
-def page(budgets: dict[int, pd.DataFrame]) -> str:
-    """Return the page."""
-    parts = [(HERE / "page.md").read_text().rstrip()]
-    for epochs, runs in budgets.items():
-        parts.append(f"## {epochs} epoch{'s' if epochs > 1 else ''}")
-        for loss in ("weighted_bce", "bce"):
-            same = runs[[learner.loss_name == loss for learner in runs["learner"]]]
-            large = same[[data.name == "goemotions" for data in same["data"]]]
-            counted = same["data"].nunique()
-            parts += [f"**`{loss}`, GoEmotions.** {level(large)}.", table(large)]
-            parts += [f"**`{loss}`, mean over {counted} datasets**", table(same)]
-    return "\n\n".join(parts) + "\n"
+    parser = argparse.ArgumentParser(prog="python -m reproduction.selection")
+    parser.add_argument("what", choices=["run", "collect"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kind", choices=list(studies.KINDS), nargs="?")
+    parser.add_argument("--epochs", type=int, nargs="+", choices=studies.BUDGETS, default=[1])
+    parser.add_argument("--datasets", nargs="+", default=list(studies.PREPARATIONS))
+    parser.add_argument("--losses", nargs="+", choices=studies.LOSSES, default=studies.LOSSES)
+    given = parser.parse_args()
+    if given.what == "collect":
+        studies.collect(given.folder)
+    for epochs in given.epochs if given.what == "run" else ():
+        studies.run(given.folder, given.kind, epochs, given.datasets, given.losses)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(by_budget()))
+    main()
