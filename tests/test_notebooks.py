@@ -1,0 +1,46 @@
+"""The notebooks run from top to bottom, show what they promise, and are committed without outputs."""
+
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="needs the extra dev")
+nbclient = pytest.importorskip("nbclient", reason="needs the extra dev")
+
+NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
+#: What the reader of each one sees: (the kind of output, how many at least).
+SHOWN = {
+    "own_loop": {"text/html": 3, "image/png": 3},
+    "table_with_text": {"text/html": 6, "image/png": 2},
+    "comparison": {"text/html": 3, "image/png": 1},
+}
+
+
+def read(name):
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+def test_all_are_tested():
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_no_outputs_are_committed(name):
+    code = [cell for cell in read(name).cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_it_runs_and_shows_what_it_promises(name):
+    book = read(name)
+    folder = {"metadata": {"path": str(NOTEBOOKS)}}
+    nbclient.NotebookClient(book, timeout=900, resources=folder).execute()
+    outputs = [output for cell in book.cells for output in cell.get("outputs", ())]
+    kinds = [kind for output in outputs for kind in output.get("data", ())]
+    for kind, least in SHOWN[name].items():
+        assert kinds.count(kind) >= least, (kind, kinds)
+    if name == "table_with_text":
+        printed = next(
+            output.text for output in outputs if "minority labels" in output.get("text", "")
+        )
+        assert float(printed.split()[-1]) > 0.5, "rare labels are found"
