@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tailbatch.analysis.training import best_rate
 from tailbatch.results import ResultStore, TrainingPlan
-from tailbatch.results.archive import SUFFIX, open_records, write_archive
+from tailbatch.results.archive import SUFFIX, open_records, read_archive, write_archive
 from tailbatch.results.frames import read_store
 from tailbatch.study import Study, ThisProcess, run_study
 
@@ -126,6 +126,9 @@ def run(
 
 
 def collect(folder: Path) -> None:
-    """Write the records of each store in a folder to one file here."""
-    for store in sorted(folder.iterdir()):
-        write_archive(ResultStore(store), HERE / f"{store.name}{SUFFIX}")
+    """Add the records of each store in a folder to the file of its name here."""
+    for path in sorted(folder.iterdir()):
+        store, file = ResultStore(path), HERE / f"{path.name}{SUFFIX}"
+        if file.exists():
+            read_archive(open_records(file), store)  # a folder may hold a part of the runs
+        write_archive(store, file)
