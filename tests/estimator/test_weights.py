@@ -7,6 +7,7 @@ from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import DataError, ModelError, TrainingError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.estimator.class_weight import weights_of_positives
+from tailbatch.selection import make_selector
 from tailbatch.training import Callback
 
 FAST = {"epochs": 3, "warm_up_epochs": 1, "batch_size": 16, "lr": 0.01, "random_state": 0}
@@ -191,3 +192,17 @@ def test_a_warm_start_needs_the_same_columns():
     classifier = TailbatchClassifier(**FAST, warm_start=True).fit(X, Y)
     with pytest.raises(ModelError, match="warm_start continues with the model of the earlier fit"):
         classifier.fit(X, Y[:, :2])
+
+
+@pytest.mark.parametrize(("model", "epochs", "warm_up"), [("ensemble", 1, 0), ("mlp", 20, 2)])
+def test_the_warm_up_is_the_plans(model, epochs, warm_up, monkeypatch):
+    seen = {}
+
+    def noted(*args, **settings):
+        seen.update(settings)
+        return make_selector(*args, **settings)
+
+    monkeypatch.setattr("tailbatch.estimator.fitting.make_selector", noted)
+    X, Y = rows(60)
+    TailbatchClassifier(model, "minority", epochs=epochs, random_state=0).fit(X, Y)
+    assert seen["warm_up_epochs"] == warm_up

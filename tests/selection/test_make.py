@@ -323,3 +323,17 @@ def test_a_registered_class_is_found_by_name():
         register_strategy(len)
     with pytest.raises(SelectionError, match="the name of a strategy must be letters"):
         register_strategy(type("Nameless", (Selector,), {}))
+
+
+@pytest.mark.parametrize(("strategy", "said"), [("minority", True), ("random", False)])
+def test_a_training_that_is_all_warm_up_is_announced(strategy, said, caplog):
+    make_selector(strategy, [[1, 0], [0, 1], [1, 1]], warm_up_epochs=2, epochs=2)
+    assert ("all 2 epochs are warm-up" in caplog.text) is said
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "balanced", "class_aware", "coverage"])
+def test_strategies_without_losses_need_no_warm_up(strategy):
+    Y = np.eye(4, dtype=bool)[np.arange(60) % 4]
+    own = make_selector(strategy, Y, batch_size=8)
+    plain = make_selector(strategy, Y, batch_size=8, warm_up_epochs=0)
+    assert [batch.tolist() for batch in own] == [batch.tolist() for batch in plain]

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from tailbatch.errors import StaleSelectionError
+from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.selection import AdaptiveSelector, HardSelector, make_selector
 
 SCRIPT = Path(__file__).with_name("killed_training.py")
@@ -52,6 +52,25 @@ def test_a_loader_with_workers_needs_a_lag():
     for (index,) in DataLoader(dataset, batch_sampler=selector, num_workers=1):
         selector.observe(index / 64, index=index)
     assert 0 < selector.diagnostics().lag <= 3
+
+
+@pytest.mark.parametrize("strategy", ["random", "uniform", "balanced", "class_aware"])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_baseline_takes_losses_from_a_loader_that_reads_ahead(strategy, named):
+    Y = np.eye(4, dtype=bool)[np.arange(61) % 4]
+    selector = make_selector(strategy, Y, batch_size=4)
+    loader = DataLoader(TensorDataset(torch.arange(61)), batch_sampler=selector, num_workers=2)
+    for _ in range(2):
+        for (index,) in loader:
+            selector.observe(index / 61, index if named else None)
+    assert selector.epoch == 2
+
+
+def test_an_epoch_of_one_batch_has_to_use_its_weights():
+    selector = make_selector("importance", np.eye(4, dtype=bool), batch_size=8)
+    assert len(list(selector)) == 1
+    with pytest.raises(SelectionError, match=r"write loss = selector\.mean"):
+        list(selector)
 
 
 def test_two_lines_in_a_plain_loop():

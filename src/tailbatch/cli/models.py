@@ -90,7 +90,9 @@ def fit(
     ] = None,
     warm_up: Annotated[
         int | None,
-        typer.Option(help="Plain shuffled epochs at the start; the default depends on the model."),
+        typer.Option(
+            help="Plain shuffled epochs at the start; the default depends on the model, at most a tenth."
+        ),
     ] = None,
     validation: Annotated[
         float, typer.Option(help="Share of the rows held out to choose the best epoch.")

@@ -114,7 +114,7 @@ def _train(
         X=train.X,
         batch_size=classifier.batch_size,
         selection_pressure=pressure,
-        warm_up_epochs=classifier.warm_up_epochs,
+        warm_up_epochs=plan.warm_up_epochs,
         epochs=plan.n_epochs(train.n_samples),
         seed=seed,
         loss=model.loss,

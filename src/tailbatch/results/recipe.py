@@ -32,14 +32,19 @@ class Recipe:
     def plan_with(self, **changes: Any) -> TrainingPlan:
         """Return the plan with other settings; None leaves one as it is.
 
-        An explicit number of epochs or steps is exact, on small data too.
+        An explicit number of epochs or steps is exact, on small data too. Of few epochs at most a tenth
+        is warm-up, so that selection has epochs to work in.
 
         Examples
         --------
         >>> recipe_of("ensemble").plan_with(epochs=2, lr=None).n_epochs(n_samples=128)
         2
+        >>> recipe_of("mlp").plan_with(epochs=2).warm_up_epochs
+        0
         """
         given = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(epochs := given.get("epochs"), int):
+            given.setdefault("warm_up_epochs", min(self.plan.warm_up_epochs, epochs // 10))
         if given.keys() & {"epochs", "steps"}:
             given.setdefault("min_steps", None)
         return replace(self.plan, **given)

@@ -121,8 +121,10 @@ class Selector(PendingBatches, Shown, ABC):
         self._resuming = False  # that epoch comes from a saved state
         self._pending = []
         self._heard = False  # observe was called, also where no losses are needed
-        self._guessed = (
-            False  # this epoch, losses without an index came while several batches waited
+        # This epoch, losses without an index came while several batches waited.
+        self._guessed = False
+        self._gone_by = (
+            0  # batches of this epoch that a loader drew ahead and nobody has to observe
         )
         self._iterator: object = None  # a token of the one live iterator
         self._seconds = 0.0
@@ -196,8 +198,10 @@ class Selector(PendingBatches, Shown, ABC):
         else:
             self._check_lag()
             self._refuse_shifted()
+            if self.corrected:
+                refuse_unweighted(self._pending)  # all batches of the last epoch were trained on
         self._drop_pending()
-        self._number, self._under_way, self._guessed = 0, True, False
+        self._number, self._under_way, self._guessed, self._gone_by = 0, True, False, 0
         self._times_drawn[:] = 0
         self._start_epoch(self._epoch)
         return []
@@ -210,6 +214,7 @@ class Selector(PendingBatches, Shown, ABC):
             beyond = max(len(self._pending) - self.max_lag, 0)
             if self.corrected:
                 refuse_unweighted(self._pending[:beyond])
+            self._gone_by += beyond
             del self._pending[:beyond]
         index = self._draw(self._size(self._epoch, self._number), self._epoch, self._number)
         batch = Batch(index, self._importance(index, self._epoch), self._epoch)
@@ -281,6 +286,9 @@ class Selector(PendingBatches, Shown, ABC):
         """
         with self._lock:
             start = perf_counter()
+            if self._went_by(index):
+                self._gone_by -= 1
+                return
             place = self._find_pending(index)
             batch = self._pending[place]
             if self.corrected:
@@ -293,6 +301,12 @@ class Selector(PendingBatches, Shown, ABC):
             del self._pending[place]
             self._heard = True
             self._seconds += perf_counter() - start
+
+    def _went_by(self, index: npt.ArrayLike | None) -> bool:
+        """Whether losses belong to a batch drawn ahead by a loader, which nobody had to observe."""
+        if not self._gone_by or self.needs_losses or self.corrected:
+            return False
+        return index is None or not self._is_pending(index)
 
     # ---- looking ---------------------------------------------------------------------------
 
@@ -448,7 +462,7 @@ class Selector(PendingBatches, Shown, ABC):
     needs_losses: bool = False
     #: The weights undo only a part of the preference, so the gain cannot be measured.
     softened: bool = False
-    #: Warm-up epochs where none are named.
+    #: Warm-up epochs where none are named; 0 for a strategy that draws without losses.
     warm_up_by_default: ClassVar[int] = 3
 
     @abstractmethod

@@ -28,8 +28,9 @@ def refuse_unweighted(batches: Sequence[Batch]) -> None:
     if any(batch.weights is not None and not batch.asked for batch in batches):
         raise SelectionError(
             "the weights of a batch were never used, so likelier samples would count for more: write "
-            "loss = selector.mean(losses) instead of losses.mean(), before observe(losses). If a loader "
-            f"reads ahead (DataLoader workers, prefetch), allow it with max_lag={lag_of_loader(1)}"
+            "loss = selector.mean(losses.sum(1)) in place of losses.sum(1).mean(), before "
+            "observe(losses). If a loader reads ahead (DataLoader workers, prefetch), allow it with "
+            f"max_lag={lag_of_loader(1)}"
         )
 
 
@@ -131,6 +132,10 @@ class PendingBatches:
             if np.array_equal(batch.index, wanted):
                 return place
         self._refuse(wanted)
+
+    def _is_pending(self, index: npt.ArrayLike) -> bool:
+        wanted = as_array(index)
+        return any(np.array_equal(batch.index, wanted) for batch in self._pending)
 
     def _refuse(self, index: npt.NDArray[Any]) -> NoReturn:
         raise SelectionError(

@@ -142,7 +142,7 @@ class ImportanceSelector(Selector):
     Sample i is drawn with probability ``p_i = (1 - mix) g_i / sum(g) + mix / n``, where g is its
     gradient's norm by the logits, and its loss has the weight ``1 / (n p_i)``, at most ``1 / mix``. So
     the expected gradient is that of shuffled epochs, and its variance is lower where g is near the
-    truth. Train on ``selector.mean(losses)``.
+    truth. Train on ``selector.mean(losses.sum(1))``.
 
     Parameters
     ----------

@@ -151,6 +151,7 @@ class ClassAwareSelector(LawSelector):
 
     strategy: str = "class_aware"
     place = 8
+    warm_up_by_default = 0
 
     def __init__(self, Y: object, *, floor: float = 1.0, **settings: Unpack[LawSettings]) -> None:
         labels = _labels_with_rows(Y)
@@ -241,6 +242,7 @@ class CoverageSelector(LawSelector):
 
     strategy: str = "coverage"
     place = 9
+    warm_up_by_default = 0
 
     def __init__(
         self,

@@ -120,8 +120,9 @@ def make_selector(
         s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR, at most 64. None is the strategy's
         own (`default_pressure`); strategies that have none refuse one.
     warm_up_epochs
-        Plain shuffled epochs first, the same batches for every strategy. 3 where none are named; 0 for
-        ``importance``, which needs none, and 10 for ``uncertainty`` and ``d2ace``, as in their papers.
+        Plain shuffled epochs first, the same batches for every strategy. Where none are named: 3 for
+        strategies that follow the losses (10 for ``uncertainty`` and ``d2ace``, as in their papers),
+        0 for those that need none, and ``importance``.
     seed
         Everything random comes from it.
     epochs
@@ -176,6 +177,13 @@ def make_selector(
         options["selection_pressure"] = as_schedule(selection_pressure, labels)
     selector = _made(maker, offered, options)
     _check_made(selector, maker, offered)
+    if epochs is not None and epochs <= warm_up_epochs and selector.place > RandomSelector.place:
+        logger.warning(
+            "all %d epochs are warm-up, so %s never draws a batch and batches are shuffled: set "
+            "warm_up_epochs below that, or train longer",
+            epochs,
+            _name_of(maker),
+        )
     return WarmUp(selector, epochs=warm_up_epochs, shuffle=shuffle)
 
 

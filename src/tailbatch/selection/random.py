@@ -111,6 +111,7 @@ class UniformSelector(LawSelector):
 
     strategy: str = "uniform"
     place = 1
+    warm_up_by_default = 0
 
     def __init__(self, n_samples: int, **settings: Unpack[LawSettings]) -> None:
         super().__init__(UniformLaw(whole_number("n_samples", n_samples, least=1)), **settings)
@@ -138,6 +139,7 @@ class BalancedSelector(LawSelector):
 
     strategy: str = "balanced"
     place = 2
+    warm_up_by_default = 0
 
     def __init__(self, Y: object, *, power: float = 0.5, **settings: Unpack[LawSettings]) -> None:
         labels = label_matrix(Y)
