@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -301,25 +302,42 @@ def numbers() -> str:
 
 
 def in_short() -> str:
-    """Return the three numbers in a sentence."""
+    """Return what to do and the numbers behind it, in a few sentences."""
     found = budgets()
+    gains = {epochs: importance(of(runs, "weighted_bce")) for epochs, runs in found.items()}
+    plain = {epochs: importance(of(runs, "bce")) for epochs, runs in found.items()}
     first = importance(of(found[1], "weighted_bce", LARGE))
-    means = [
-        f"{importance(of(runs, 'weighted_bce'))} with {epochs_named(epochs)}"
-        for epochs, runs in found.items()
+    said = [
+        "Keep shuffled batches (`random`) unless you have few epochs to spend and a weighted loss; then "
+        "try `importance` and look at validation rows.",
+        f"With the weighted loss it changes minority AP by {_by_epochs(gains)}, averaged over the "
+        f"datasets, in percent; {_where(gains)}. With plain BCE {_where(plain)}.",
+        f"On GoEmotions, the largest of them, one epoch gives {first}%.",
     ]
-    said = (
-        f"`importance` changes minority AP of GoEmotions after one epoch by {first}%, and over all "
-        f"datasets by {', '.join(means)} (%)."
-    )
-    if len(found) == 1:
-        return said
-    best, theirs, ours = steps_needed()
-    reached = "never gets there" if math.isinf(ours) else f"needs {ours:,.0f}"
-    return (
-        f"{said} Random batches reach their best on GoEmotions, {best:.3f}, with {theirs:,.0f} steps; "
-        f"`importance` {reached}."
-    )
+    if len(found) > 1:
+        best, theirs, ours = steps_needed()
+        reached = "never gets there" if math.isinf(ours) else f"needs {ours:,.0f}"
+        said.append(
+            f"There random batches reach their best, {best:.3f}, with {theirs:,.0f} steps; `importance` "
+            f"{reached}."
+        )
+    return fill(" ".join(said), 118, break_on_hyphens=False, break_long_words=False)
+
+
+def _by_epochs(gains: dict[int, Gain]) -> str:
+    return ", ".join(f"{each} with {epochs_named(epochs)}" for epochs, each in gains.items())
+
+
+def _where(gains: dict[int, Gain]) -> str:
+    """Return at which budgets the interval excludes zero, in words."""
+    better = [epochs_named(epochs) for epochs, each in gains.items() if each.clear and each.low > 0]
+    worse = [epochs_named(epochs) for epochs, each in gains.items() if each.clear and each.high < 0]
+    parts = [
+        f"the interval is {side} zero with {' and '.join(names)}"
+        for side, names in (("above", better), ("below", worse))
+        if names
+    ]
+    return " and ".join(parts) or "no interval excludes zero"
 
 
 # ---- page ------------------------------------------------------------------------------------------
