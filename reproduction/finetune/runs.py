@@ -76,7 +76,7 @@ STUDIES = {
     "frozen-32": Study(32),
     "frozen-16": Study(16),
     "debtags": Study(32),
-    "finetuned": Study(32, rates=(1e-4, 2e-4, 5e-5), seeds=3),
+    "finetuned": Study(32, rates=(1e-4, 2e-4, 5e-5, 5e-4, 1e-3), seeds=3),
 }
 """Random batches are tried at every rate; the best on validation rows serves every arm."""
 MAX_TOKENS = 64
