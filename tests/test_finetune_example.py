@@ -1,4 +1,7 @@
-"""examples/finetune_text.py runs with every loop, resumes after a kill, and on two processes."""
+"""examples/finetune_text.py runs with every loop, resumes after a kill, and on two processes.
+
+So do the snippets of docs/finetuning.md.
+"""
 
 import os
 import re
@@ -6,15 +9,21 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification, TrainingArguments
 
-from integrations.tiny_encoder import write_corpus, write_encoder
+from integrations.tiny_encoder import texts_and_labels, write_corpus, write_encoder
+from tailbatch import TailbatchClassifier
 from tailbatch.errors import MissingExtraError
-from tailbatch.integrations.encoders import minilm
+from tailbatch.integrations import encoders
+from tailbatch.integrations.encoders import TextEncoder, Tokens, minilm
 
-SCRIPT = str(Path(__file__).parent.parent / "examples" / "finetune_text.py")
+ROOT = Path(__file__).parent.parent
+SCRIPT = str(ROOT / "examples" / "finetune_text.py")
 LOOPS = ("trainer", "lightning", "plain")
 #: Runs a script that is killed in the middle of its second epoch of 5 steps.
 KILLED = """
@@ -87,6 +96,54 @@ def test_a_killed_run_continues_as_if_nothing_had_been(loop, arguments, run, tmp
             run(*arguments, "--loop", loop, "--folder", folder)
     resumed = run(*arguments, "--loop", loop, "--folder", folder)
     assert scores(resumed) == scores(whole)
+
+
+def snippets():
+    """Return the `py` blocks of the page: they need an encoder, so test_pages.py does not run them."""
+    page = (ROOT / "docs" / "finetuning.md").read_text()
+    trainer, pipeline = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    return trainer, pipeline
+
+
+def test_the_pages_trainer_learns(tmp_path):
+    encoder = write_encoder(tmp_path / "encoder")
+    texts, Y = texts_and_labels(80)
+    tokens = Tokens(encoder, 16).fit(()).transform(texts).astype(np.int64)
+    tokens = np.maximum(tokens - 1, 0)  # 0 stands for no token, and the encoder pads with its own 0
+    names = {
+        "model": AutoModelForSequenceClassification.from_pretrained(
+            encoder, num_labels=Y.shape[1], problem_type="multi_label_classification"
+        ),
+        "args": TrainingArguments(
+            output_dir=str(tmp_path),
+            num_train_epochs=1,
+            save_strategy="no",
+            report_to="none",
+            dataloader_pin_memory=False,
+        ),
+        "train": SimpleNamespace(Y=Y),
+        "texts": [
+            {"input_ids": row, "labels": labels.astype(np.float32)}
+            for row, labels in zip(tokens, Y, strict=True)
+        ],
+    }
+    exec(snippets()[0], names)
+    assert names["trainer"].state.global_step == 3  # of 32, 32 and 16 rows
+    assert names["selector"].diagnostics().minority_share > Y[:, 2].mean()
+
+
+def test_the_pages_pipeline_takes_texts_and_is_saved(tmp_path, monkeypatch):
+    encoder = write_encoder(tmp_path / "encoder")
+    monkeypatch.setattr(encoders, "minilm", lambda: encoder)
+    texts, Y = texts_and_labels(80)
+    names = {"texts": texts, "Y": Y}
+    exec(snippets()[1], names)
+    names["classifier"].save(tmp_path / "saved")
+    loaded = TailbatchClassifier.load(tmp_path / "saved", model=TextEncoder)
+    tokens = names["pipeline"][0].transform(texts[:5])
+    np.testing.assert_allclose(
+        loaded.predict_proba(tokens), names["pipeline"].predict_proba(texts[:5]), rtol=1e-6
+    )
 
 
 def on_two_processes(script, *arguments):

@@ -16,8 +16,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduction.finetune.page import FACTS, write
+from reproduction.finetune.page import write
 from reproduction.finetune.records import collect
+from reproduction.finetune.tables import FACTS
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 """Inference from paired differences: the one method behind page, report and terminal.
 
 - On one dataset: Nadeau and Bengio's corrected t over its folds, from three folds on.
+- On one fixed split: Student's t over the seeds, from three seeds on. It says how far another seed
+  would change the result, not how far other rows would.
 - Over datasets the dataset is the unit: its learners are averaged first, then datasets are
   bootstrapped, and Wilcoxon's test is over their means, both from six datasets on.
 - Otherwise there is only an estimate. No variance is borrowed from elsewhere.
@@ -13,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tailbatch.analysis.keys import Cell, Dataset
+from tailbatch.errors import DataError
 from tailbatch.metrics import METRICS
 from tailbatch.stats import (
     FEWEST_DATASETS,
@@ -96,6 +100,66 @@ def over_folds(folds: np.ndarray, values: np.ndarray, ratio: float) -> Estimate:
 def _by_fold(folds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     names, places = np.unique(folds, return_inverse=True)
     return names, np.bincount(places, values) / np.bincount(places)
+
+
+def over_seeds(values: npt.ArrayLike) -> Estimate:
+    """Return the mean over the seeds of one split, with Student's interval from three seeds on.
+
+    Parameters
+    ----------
+    values
+        (k,) one value per seed.
+
+    Examples
+    --------
+    >>> [round(number, 3) for number in over_seeds([0.2, 0.3, 0.4])]
+    [0.3, 0.052, 0.548, 0.035]
+    >>> over_seeds([0.2, 0.4]).low
+    nan
+    """
+    return corrected_t(values, test_to_train=0)
+
+
+def change_over_seeds(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Estimate:
+    """Return by how many percent the mean over seeds changes: 100 (r - 1), r = mean(a) / mean(b).
+
+    The interval is Student's over the seeds, from three on, with the variance of a ratio by the delta
+    method: that of the mean of a_s - r b_s, over mean(b)^2. So it includes the noise of the baseline,
+    and what both runs of a seed share cancels. The p-value is that of no change, and falls below 0.05
+    where the interval excludes zero. Unlike in `change`, more is positive for every metric.
+
+    Parameters
+    ----------
+    values, baseline
+        (k,) paired values a and b, one pair per seed. The change is missing if the mean of b is 0.
+
+    Examples
+    --------
+    >>> [round(number, 2) for number in change_over_seeds([0.23, 0.22, 0.26], [0.20, 0.22, 0.24])]
+    [7.58, -10.31, 25.46, 0.21]
+    >>> round(change_over_seeds([0.22, 0.24], [0.20, 0.22]).mean, 2)
+    9.52
+    """
+    after, before = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if after.ndim != 1 or after.shape != before.shape or not after.size:
+        raise DataError(f"paired seeds need one shape (k,), got {after.shape} and {before.shape}")
+    base = before.mean()
+    if not base:
+        return Estimate(np.nan, np.nan, np.nan, np.nan)
+    ratio = after.mean() / base
+    # One number per seed: their mean is the change, and they vary as the delta method says.
+    return corrected_t(100 * (ratio - 1 + (after - ratio * before) / base), test_to_train=0)
+
+
+def median_over_seeds(values: npt.ArrayLike) -> float:
+    """Return the median over seeds, for seconds: a busy machine makes a few of them much longer.
+
+    Examples
+    --------
+    >>> median_over_seeds([0.2, 0.3, 9.0])
+    0.3
+    """
+    return float(np.median(np.asarray(values, dtype=np.float64)))
 
 
 def dataset_means(cells: Mapping[Cell, Pairs]) -> dict[Dataset, tuple[float, float]]:
