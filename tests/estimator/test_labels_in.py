@@ -111,8 +111,15 @@ def test_masked_labels_are_learned_around(as_Y, model):
     assert classifier.score(X, as_Y(labels)) == right.all(axis=1).mean()
 
 
-@pytest.mark.parametrize("strategy", ["random", "hard", "minority", "importance"])
-@pytest.mark.parametrize("loss", ["bce", "weighted_bce", "two_way", "equalized"])
+@pytest.mark.parametrize(
+    ("strategy", "loss"),
+    [
+        (strategy, loss)
+        for loss in ("bce", "weighted_bce", "two_way", "equalized")
+        # The two-way loss refuses corrected draws.
+        for strategy in ("random", "hard", "minority", *(["importance"] * (loss != "two_way")))
+    ],
+)
 def test_what_stands_in_a_masked_cell_makes_no_difference(strategy, loss):
     X, Y = rows()
     missing = np.isnan(with_gaps(Y))

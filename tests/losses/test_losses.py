@@ -18,6 +18,7 @@ from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import LOSSES, Loss, formulas, make_loss, register_loss
 from tailbatch.testing import LossContract
+from tailbatch.testing.loss_contract import scored_batch
 
 TIMM = json.loads(VALUES.read_text())
 # Rows in which label j has COUNTS[j] positives.
@@ -119,6 +120,17 @@ class TestPromises(LossContract):
     def choose(self, loss_class):
         self.loss_class = loss_class
 
+    def test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples(self):
+        if not self.loss_class.compares_samples:
+            super().test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples()
+            return
+        loss, (logits, y) = self.make().eval(), scored_batch(0)
+        cells = loss.cells(logits, y)
+        assert torch.allclose(loss(logits, y), cells.sum(1).mean())
+        assert torch.allclose(loss.rows(logits, y, "mean"), cells.mean(1))
+        for kind in (torch.bool, torch.int64, torch.float64):
+            assert torch.equal(loss(logits, y.to(kind)), loss(logits, y))
+
 
 def test_a_label_without_positives_is_told_of_once(caplog):
     losses.weighted_bce(Y)
@@ -178,6 +190,24 @@ def test_calibrated_logits_are_those_of_the_frequencies(name):
     optimizer.step(closure)
     shares = loss.calibrated(bias.detach()).sigmoid().numpy()
     assert shares == pytest.approx(Y[:, :4].mean(0), rel=1e-2)
+
+
+# ---- weights of samples --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_without_weight_teaches_nothing_unless_the_loss_refuses_weights(name):
+    """Weights per sample correct a loss only if no sample's value depends on another sample."""
+    loss, (logits, y) = make_loss(name, Y).eval(), batch(0)
+    weights = torch.ones(len(y))
+    weights[1:] = 0
+    if loss.compares_samples:
+        with pytest.raises(
+            ModelError, match=r"two_way cannot be trained with .*draw with coverage"
+        ):
+            loss(logits, y, weights)
+    else:
+        torch.testing.assert_close(loss(logits, y, weights), loss(logits[:1], y[:1]))
 
 
 # ---- the front door ------------------------------------------------------------------------------

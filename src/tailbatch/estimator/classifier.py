@@ -35,7 +35,7 @@ from tailbatch.estimator.inputs import (
     two_classes,
 )
 from tailbatch.estimator.saving import restore, state_of
-from tailbatch.estimator.settings import NestedSettings
+from tailbatch.estimator.settings import NestedSettings, check_weighable
 from tailbatch.files import replacing
 from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LossLike
@@ -261,6 +261,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         earlier = self._to_start_from()
         data = self._training_data(X, Y)
         weights = checked_sample_weight(sample_weight, data.n_samples)
+        check_weighable(self.model, self.loss, self.strategy, self._nested("strategy__"), weights)
         seed = seed_of(self.random_state)
         held_out = None if validation_data is None else self._validation_data(validation_data)
         parts, rows = self._parts(data, held_out, seed, None if earlier is None else earlier[1])

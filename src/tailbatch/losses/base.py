@@ -54,6 +54,8 @@ class Loss(nn.Module):
     name: ClassVar[str] = "loss"
     positive_weight: Tensor
     """(q,) what the positives of each label weigh."""
+    compares_samples: ClassVar[str] = ""
+    """How samples of a batch are compared with each other, if they are: then none can be weighted."""
     masks_missing: bool = False
     """Whether y may hold NaN for labels that nobody knows."""
 
@@ -115,8 +117,9 @@ class Loss(nn.Module):
             `masks_missing`.
         weights
             (b,) importance weights that sum to about 1, as selectors give them: the samples' losses
-            are summed with these instead of averaged.
+            are summed with these instead of averaged. A loss that `compares_samples` refuses them.
         """
+        refuse_weights(self, weights)
         rows = self.rows(logits, y)
         if weights is None:
             return rows.mean()
@@ -173,6 +176,37 @@ class Loss(nn.Module):
     def extra_repr(self) -> str:
         """Show the options."""
         return ", ".join(f"{name}={value!r:.40}" for name, value in self.options.items())
+
+
+def refuse_weights(kind: Any, weights: object) -> None:
+    """Raise if there are weights of samples, and a loss or model that compares samples cannot use them.
+
+    Weights undo how often a sample was drawn where the objective is a mean over samples. Where samples
+    are compared, how often the others were drawn matters as well.
+
+    Parameters
+    ----------
+    kind
+        A loss or model, or its class.
+    weights
+        Anything but None stands for weights.
+
+    Examples
+    --------
+    >>> from tailbatch.losses import TwoWay
+    >>> refuse_weights(TwoWay, None)
+    >>> refuse_weights(TwoWay, torch.ones(2))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: two_way cannot be trained with corrected selection or weights of ...
+    """
+    if weights is not None and kind.compares_samples:
+        raise ModelError(
+            f"{kind.name} cannot be trained with corrected selection or weights of samples: "
+            f"{kind.compares_samples}, which no weight of a sample can correct; draw with coverage or "
+            "another strategy without correction, leave sample_weight out, or take another "
+            "loss or model"
+        )
 
 
 def label_array(Y: Any) -> LabelMatrix:

@@ -294,7 +294,8 @@ class TwoWay(Loss):
     """Two-way loss: the hardest positive against the hardest negative of each label and each sample.
 
     A label is learned from batches that hold a positive of it, and scores rank labels and samples but
-    are no probabilities. Cells only spread the loss, which is no sum over them.
+    are no probabilities. Cells only spread the loss, which is no sum over them: samples cannot be
+    weighted, so it is for strategies without correction, such as ``coverage``.
 
     Parameters
     ----------
@@ -310,6 +311,7 @@ class TwoWay(Loss):
     """
 
     name = "two_way"
+    compares_samples = "it sets the samples of a batch against each other"
 
     def __init__(
         self,

@@ -114,7 +114,7 @@ class Ensemble(MultiLabelModel):
         """Return the members' mean loss: sum over labels, mean over samples."""
         logits = self._logits(x)
         samples = torch.stack([self.loss.rows(member, y) for member in logits]).mean(0)
-        objective = over_samples(samples, weights)
+        objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, _mean_logit(logits.detach()), samples.detach(), terms)
 

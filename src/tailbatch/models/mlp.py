@@ -89,6 +89,6 @@ class MLP(MultiLabelModel):
         """Return the loss: sum over labels, mean over samples, unless the reduction is ``"mean"``."""
         logits = self(x)
         samples = self.loss.rows(logits, y, self.reduction)
-        objective = over_samples(samples, weights)
+        objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)

@@ -41,7 +41,7 @@ class WrappedModel(MultiLabelModel):
                 f"shape {tuple(y.shape)}; it must map (b, d) features to (b, q) logits"
             )
         samples = self.loss.rows(logits, y, self.reduction)
-        objective = over_samples(samples, weights)
+        objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)
 
