@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 from torch import Tensor, nn
 
 from tailbatch.data import LabelMatrix
@@ -81,12 +82,12 @@ class Loss(nn.Module):
             See the class.
         """
         cls.check_names(options)
-        labels = label_array(Y)
+        labels, unknown = known_labels(Y, missing)
         loss = cls(labels.shape[1], **options)
-        if missing is None:
+        if unknown is None:
             loss.learn(labels)
         else:
-            loss.learn(labels, missing_array(missing, labels))
+            loss.learn(labels, unknown)
             loss.masks_missing = True
         return loss
 
@@ -222,18 +223,33 @@ def label_array(Y: Any) -> LabelMatrix:
     return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
 
 
-def missing_array(missing: Any, labels: LabelMatrix) -> LabelMatrix:
-    """Return which labels are missing, (n, q), as booleans.
+def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix | None]:
+    """Return labels (n, q) and which are missing, (n, q) or None, as booleans; missing labels are 0.
+
+    Whatever `Y` holds in a missing cell is not looked at, NaN included.
 
     Examples
     --------
-    >>> missing_array([[0, 1]], np.ones((1, 2), dtype=bool)).tolist()
-    [[False, True]]
+    >>> labels, unknown = known_labels([[1, np.nan]], [[0, 1]])
+    >>> labels.tolist(), unknown.tolist()
+    ([[True, False]], [[False, True]])
     """
+    if missing is None:
+        return label_array(Y), None
     mask = label_array(missing)
-    if mask.shape != labels.shape:
-        raise ModelError(f"missing has shape {mask.shape}, the labels {labels.shape}")
-    return mask
+    values: Any = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y
+    # A copy: the caller's labels stay as they are.
+    values = csr_array(values, copy=True) if issparse(values) else np.array(values)
+    if values.ndim == 2 and values.shape != mask.shape:
+        raise ModelError(f"missing has shape {mask.shape}, the labels {values.shape}")
+    if values.ndim == 2 and issparse(values):
+        rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+        cells = rows * values.shape[1] + values.indices
+        unknown = np.ravel_multi_index(mask.nonzero(), mask.shape)
+        values.data[np.isin(cells, unknown)] = 0
+    elif values.ndim == 2:
+        values[mask.nonzero() if issparse(mask) else mask] = 0
+    return label_array(values), mask
 
 
 def counts_with_notice(Y: LabelMatrix, name: str) -> NDArray[np.float64]:

@@ -7,10 +7,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from tailbatch.data.labels import checked_labels
 from tailbatch.errors import ModelError
 from tailbatch.imbalance import label_counts
-from tailbatch.losses.base import missing_array
+from tailbatch.losses.base import known_labels
 
 
 def set_prior_bias(
@@ -31,7 +30,8 @@ def set_prior_bias(
         (q,) w_j, the weights of each label's positives in the loss (``loss.positive_weights``); None
         means all 1.
     missing
-        (n, q) labels that are unknown; they do not count as rows of their label.
+        (n, q) labels that are unknown, whatever `Y` says of them; they do not count as rows of their
+        label.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def set_prior_bias(
     >>> layer.bias.sigmoid()
     tensor([0.2500, 0.1250], grad_fn=<SigmoidBackward0>)
     """
-    labels = checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
+    labels, unknown = known_labels(Y, missing)
     n_samples, n_labels = labels.shape
     bias = getattr(layer, "bias", None)
     if not isinstance(bias, Tensor) or bias.shape != (n_labels,):
@@ -56,8 +56,8 @@ def set_prior_bias(
             f"got {weights!r:.60}"
         )
     known = np.full(n_labels, n_samples, dtype=np.float64)
-    if missing is not None:
-        known -= label_counts(missing_array(missing, labels))
+    if unknown is not None:
+        known -= label_counts(unknown)
     known = np.maximum(known, 1)
     positives = np.clip(label_counts(labels), 0.5, known - 0.5)
     prior = np.log(factors * positives / (known - positives))
