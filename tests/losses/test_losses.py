@@ -275,6 +275,12 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
             r"unknown loss 'focl'; did you mean 'focal'\? Known: bce",
         ),
         (lambda: make_loss("focal", Y, gama=1), "focal has no option 'gama'; did you mean 'gamma'"),
+        (
+            lambda: losses.bce(Y, mising=Y),
+            "bce has no option 'mising'; did you mean 'missing'",
+        ),
+        (lambda: losses.bce(Y, gamma=1), "bce has no option 'gamma'"),
+        (lambda: make_loss({"name": "bce", "missing": Y}, Y), "bce has no option 'missing'"),
         (lambda: make_loss({"gamma": 1}, Y), "a table of a loss needs a name, got"),
         (
             lambda: make_loss(losses.focal(Y), Y, gamma=1),

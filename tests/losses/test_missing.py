@@ -83,6 +83,11 @@ def test_the_prior_counts_known_labels():
     assert layer.bias.isfinite().all()
 
 
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_every_loss_takes_a_mask_by_its_function(name):
+    assert getattr(losses, name)(LABELS, missing=MISSING).masks_missing
+
+
 @pytest.mark.parametrize("said", [0, 1, np.nan])
 @pytest.mark.parametrize(
     "as_labels", [np.asarray, np.ndarray.tolist, torch.from_numpy, pd.DataFrame, csr_array]

@@ -81,7 +81,7 @@ class Loss(nn.Module):
         **options
             See the class.
         """
-        cls.check_names(options)
+        cls.check_names(options, "missing")
         labels, unknown = known_labels(Y, missing)
         loss = cls(labels.shape[1], **options)
         if unknown is None:
@@ -92,9 +92,9 @@ class Loss(nn.Module):
         return loss
 
     @classmethod
-    def check_names(cls, options: Iterable[str]) -> None:
-        """Raise unless the loss has these options."""
-        known = list(inspect.signature(cls).parameters)[1:]
+    def check_names(cls, options: Iterable[str], *others: str) -> None:
+        """Raise unless the loss has these options; `others` are known where it is called from."""
+        known = [*list(inspect.signature(cls).parameters)[1:], *others]
         for option in options:
             if option not in known:
                 raise ModelError(

@@ -74,7 +74,10 @@ def make_loss(loss: LossLike, Y: Any, *, missing: Any = None, **options: object)
     """
     if isinstance(loss, str | Mapping):
         name, given = loss_table(loss)
-        return make_loss(LOSSES[name], Y, missing=missing, **{**given, **options})
+        kind, settings = LOSSES[name], {**given, **options}
+        if isinstance(kind, type) and issubclass(kind, Loss):
+            kind.check_names(settings)  # in a table "missing" is none of them
+        return make_loss(kind, Y, missing=missing, **settings)
     if isinstance(loss, type) and issubclass(loss, Loss):
         return _fitting(loss.for_labels(Y, missing=missing, **options), Y, missing)
     if options:
