@@ -252,17 +252,19 @@ def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix 
     return label_array(values), mask
 
 
-def counts_with_notice(Y: LabelMatrix, name: str) -> NDArray[np.float64]:
-    """Return each label's positives, (q,), and log which labels have none."""
+def counts_with_notice(
+    Y: LabelMatrix, name: str, so: str = "are weighted as if they had one"
+) -> NDArray[np.float64]:
+    """Return each label's positives, (q,), and log which labels have none and what becomes of them."""
     counts = label_counts(Y)
     absent = np.flatnonzero(counts == 0)
     if len(absent):
         _log.warning(
-            "%s: %d of %d labels have no positive in the training rows and are weighted as if they had "
-            "one, among them column %d",
+            "%s: %d of %d labels have no positive in the training rows and %s, among them column %d",
             name,
             len(absent),
             len(counts),
+            so,
             absent[0],
         )
     return counts.astype(np.float64)
