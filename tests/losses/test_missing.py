@@ -127,9 +127,12 @@ def test_a_wrapped_module_takes_labels_with_gaps():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_without_a_mask_nan_stays_nan():
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_without_a_mask_nan_stays_nan(name):
     logits, y, missing = gaps()
-    assert losses.bce(LABELS)(logits, y.masked_fill(missing, torch.nan)).isnan()
+    loss, holes = make_loss(name, LABELS).eval(), y.masked_fill(missing, torch.nan)
+    assert loss(logits, holes).isnan()
+    assert loss.rows(logits, holes)[missing.any(1)].isnan().all()
 
 
 def test_a_mask_of_another_shape_is_named():
