@@ -195,6 +195,13 @@ def test_calibrated_logits_are_those_of_the_frequencies(name):
 # ---- weights of samples --------------------------------------------------------------------------
 
 
+def test_weights_may_be_an_array_as_selectors_give_them():
+    loss, (logits, y) = losses.bce(Y), batch(0)
+    weights = np.linspace(0, 1, len(y))
+    expected = loss(logits, y, torch.from_numpy(weights))
+    assert torch.equal(loss(logits, y, weights), expected)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sample_without_weight_teaches_nothing_unless_the_loss_refuses_weights(name):
     """Weights per sample correct a loss only if no sample's value depends on another sample."""
@@ -298,6 +305,19 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
         ),
         (lambda: losses.asymmetric(Y, margin=1), "margin must be a number from 0 to 0.99, got 1"),
         (lambda: losses.class_balanced(Y, beta=1), "beta must be a number from 0 to 1, got 1"),
+        (
+            lambda: losses.weighted_bce(Y, max_weight=0),
+            "max_weight must be a number above 0, got 0",
+        ),
+        (lambda: losses.weighted_bce(Y, power=True), "power must be a number from 0, got True"),
+        (
+            lambda: losses.bce(Y)(np.zeros((2, 5)), torch.zeros(2, 5)),
+            r"bce takes tensors, got logits of type ndarray: hand over torch\.as_tensor\(logits\)",
+        ),
+        (
+            lambda: losses.bce(Y).rows(torch.zeros(2, 5), np.zeros((2, 5))),
+            r"got labels of type ndarray: hand over torch\.as_tensor\(labels\)",
+        ),
         (lambda: losses.weighted_bce(Y, weights=[1, 2]), "for each of 5 labels, got 2"),
         (lambda: losses.weighted_bce(Y, weights=[1, 0, 1, 1, 1]), "finite numbers above 0"),
         (lambda: losses.weighted_bce(Y, weights="ab"), "finite numbers above 0, one a label"),
@@ -314,6 +334,14 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
 def test_misuse_says_what_to_change(act, message):
     with pytest.raises(ModelError, match=message):
         act()
+
+
+@pytest.mark.parametrize("power", [np.float32(0.5), np.float64(0.5), np.int64(1)])
+def test_a_number_of_numpy_is_a_number(power):
+    loss = losses.weighted_bce(Y, power=power, max_weight=np.float32(20))
+    assert json.loads(json.dumps(loss.options))["power"] == power
+    expected = losses.weighted_bce(Y, power=float(power), max_weight=20.0).positive_weights
+    assert np.array_equal(loss.positive_weights, expected)
 
 
 def test_missing_labels_are_named():

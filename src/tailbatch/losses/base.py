@@ -4,7 +4,8 @@ import inspect
 import logging
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from numbers import Real
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 import torch
@@ -65,7 +66,11 @@ class Loss(nn.Module):
         if n_labels is not None and n_labels < 1:
             raise ModelError(f"n_labels must be at least 1, got {n_labels}")
         self.n_labels = n_labels
-        self.options = options
+        # Plain numbers, which JSON can hold.
+        self.options = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in options.items()
+        }
 
     @classmethod
     def for_labels(cls, Y: Any, *, missing: Any = None, **options: object) -> Self:
@@ -124,6 +129,7 @@ class Loss(nn.Module):
         rows = self.rows(logits, y)
         if weights is None:
             return rows.mean()
+        weights = torch.as_tensor(weights)  # selectors give arrays
         if weights.shape != rows.shape:
             raise ModelError(
                 f"weights must have one number for each of {len(rows)} samples, "
@@ -133,6 +139,12 @@ class Loss(nn.Module):
 
     def rows(self, logits: Tensor, y: Tensor, reduction: str = "sum") -> Tensor:
         """Return one value per sample, (b,): the sum over its labels, or their ``"mean"``."""
+        for what, values in (("logits", logits), ("labels", y)):
+            if not isinstance(values, Tensor):
+                raise ModelError(
+                    f"{self.name} takes tensors, got {what} of type {type(values).__name__}: hand over "
+                    f"torch.as_tensor({what})"
+                )
         if logits.shape != y.shape or logits.ndim != 2 or self.n_labels not in (None, y.shape[1]):
             wanted = "q" if self.n_labels is None else self.n_labels
             raise ModelError(
@@ -281,10 +293,29 @@ def check_range(low: float, high: float = math.inf, /, **values: object) -> None
     tailbatch.errors.ModelError: power must be a number from 0, got -1
     """
     for name, value in values.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value) and low <= value <= high):  # type: ignore[arg-type, operator] # a number by now
+        if not (_is_finite(value) and low <= value <= high):
             upper = "" if high == math.inf else f" to {high:g}"
             raise ModelError(f"{name} must be a number from {low:g}{upper}, got {value!r:.60}")
+
+
+def check_above(low: float, /, **values: object) -> None:
+    """Raise unless every option is a finite number above `low`.
+
+    Examples
+    --------
+    >>> check_above(0, max_weight=0)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: max_weight must be a number above 0, got 0
+    """
+    for name, value in values.items():
+        if not (_is_finite(value) and value > low):
+            raise ModelError(f"{name} must be a number above {low:g}, got {value!r:.60}")
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number, also one of NumPy's."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def check_exponent(**values: object) -> None:
