@@ -163,6 +163,14 @@ def test_models_that_read_all_labels_refuse_gaps(model):
     classifier.fit(X, Y)  # nothing is missing
 
 
+@pytest.mark.parametrize("as_Y", [np.asarray, pd.DataFrame, sparse.csr_array])
+def test_labels_that_are_all_missing_teach_nothing(as_Y):
+    X, Y = rows()
+    nothing = as_Y(np.full(Y.shape, np.nan))
+    with pytest.raises(DataError, match="every label of the training rows is missing: there is no"):
+        TailbatchClassifier(**FAST, missing_labels="mask").fit(X, nothing)
+
+
 def test_gaps_are_an_error_unless_asked_for():
     X, Y = rows()
     with pytest.raises(DataError, match='set missing_labels="mask"'):

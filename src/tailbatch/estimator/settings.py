@@ -12,7 +12,9 @@ from tailbatch.errors import ModelError, TrainingError
 from tailbatch.losses import LOSSES
 from tailbatch.losses.base import refuse_weights
 from tailbatch.losses.make import loss_table
+from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, MultiLabelModel
+from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES
 
@@ -112,6 +114,19 @@ def check_plan_fields(names: Iterable[str]) -> None:
                 + (f"; did you mean {close[0]!r}?" if close else ".")
                 + f" Known: {', '.join(_PLAN)}"
             )
+
+
+def check_best_by(name: object) -> None:
+    """Raise unless the epoch is chosen by a metric there is.
+
+    Examples
+    --------
+    >>> check_best_by("macro_auk")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: unknown plan__best_by 'macro_auk'; did you mean 'macro_auc'? ...
+    """
+    check_known("plan__best_by", name, METRICS, error=TrainingError)
 
 
 def check_weighable(
