@@ -2,11 +2,15 @@
 
 import re
 
+import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tailbatch.errors import TrainingError
+from tailbatch.errors import DataError, ModelError, TrainingError
 from tailbatch.estimator import TailbatchClassifier
+from tailbatch.training import Callback
+
+X = np.random.default_rng(0).random((40, 2))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,60 @@ def test_settings_are_read_changed_and_cloned():
     assert params["model__hidden"] == (8,)
     assert params["plan__ema"] == 0.9
     assert params["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"plan__ema": "x"}, TrainingError, "does not fit: ema must be a number, got 'x'"),
+        ({"epochs": "ten"}, TrainingError, "does not fit: epochs must be a number, got 'ten'"),
+        ({"lr": [0.1]}, TrainingError, r"does not fit: lr must be a number, got \[0\.1\]"),
+        (
+            {"plan__best_by": "macro_averge_precision", "verbose": 1},
+            TrainingError,
+            "plan__best_by 'macro_averge_precision'; did you mean 'macro_average_precision'",
+        ),
+        ({"plan__best_by": ["macro_auc"]}, TrainingError, "unknown plan__best_by"),
+        (
+            {"plan__early_stopping": 3, "validation_fraction": 0},
+            DataError,
+            "plan__early_stopping=3 needs validation rows: set validation_fraction above 0",
+        ),
+        (
+            {"thresholds": "tuned", "validation_fraction": 0},
+            DataError,
+            'thresholds="tuned" needs validation rows: set validation_fraction above 0',
+        ),
+        ({"thresholds": [0.5] * 6}, ModelError, "one probability for each of 2 labels, got 6"),
+        ({"thresholds": [0.5, 1.0]}, ModelError, "a probability between 0 and 1"),
+        ({"thresholds": ["a", "b"]}, ModelError, "a probability between 0 and 1"),
+        ({"thresholds": None}, ModelError, "a probability between 0 and 1"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_before_training(settings, error, message):
+    class Never(Callback):
+        def on_batch(self, step, steps_per_epoch, objective):
+            raise AssertionError
+
+    with pytest.raises(error, match=message):
+        TailbatchClassifier(**settings, callbacks=(Never(),)).fit(X, X > 0.5)
+
+
+def test_early_stopping_takes_validation_rows_of_its_own():
+    classifier = TailbatchClassifier(epochs=2, plan__early_stopping=1, validation_fraction=0)
+    classifier.fit(X, X > 0.5, validation_data=(X, X > 0.5))
+    assert len(classifier.history_) <= 2
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.asarray])
+def test_every_label_may_have_its_threshold(kind, tmp_path):
+    classifier = TailbatchClassifier(epochs=2, thresholds=kind([0.2, 0.6]), random_state=0)
+    clone(classifier).fit(X, X > 0.5).save(tmp_path)
+    again = TailbatchClassifier.load(tmp_path)
+    assert again.thresholds_.tolist() == [0.2, 0.6]
+    assert np.array_equal(again.predict(X), again.predict_proba(X) > [0.2, 0.6])
+    costly = classifier.set_params(class_weight=[1.0, 3.0]).fit(X, X > 0.5)
+    assert costly.thresholds_.tolist() == pytest.approx([0.2, 1 / 3])
 
 
 def test_an_unknown_field_of_the_plan_is_named():

@@ -18,6 +18,31 @@ def rows(n=90, seed=0):
     return X, X[:, :3] > [0.5, 0.7, 0.8]
 
 
+@pytest.mark.parametrize(
+    ("settings", "weight"),
+    [
+        ({"strategy": "importance"}, None),
+        ({"strategy": "balanced", "strategy__corrected": True}, None),
+        ({}, np.linspace(0.1, 2, 90)),
+    ],
+)
+@pytest.mark.parametrize("kind", [{"loss": "two_way"}, {"model": "c2ae"}])
+def test_what_compares_samples_refuses_their_weights_before_training(settings, weight, kind):
+    class Never(Callback):
+        def on_batch(self, step, steps_per_epoch, objective):
+            raise AssertionError
+
+    classifier = TailbatchClassifier(**FAST, **settings, **kind, callbacks=(Never(),))
+    with pytest.raises(ModelError, match=r"cannot be trained with corrected .* with coverage"):
+        classifier.fit(*rows(), sample_weight=weight)
+
+
+@pytest.mark.parametrize("kind", [{"loss": "two_way"}, {"model": "c2ae"}])
+def test_what_compares_samples_takes_draws_without_correction(kind):
+    X, Y = rows()
+    TailbatchClassifier(**FAST, strategy="coverage", **kind).fit(X, Y, sample_weight=np.ones(90))
+
+
 # ---- rows ------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import LOSSES, Loss, formulas, make_loss, register_loss
 from tailbatch.testing import LossContract
+from tailbatch.testing.loss_contract import scored_batch
 
 TIMM = json.loads(VALUES.read_text())
 # Rows in which label j has COUNTS[j] positives.
@@ -119,6 +120,17 @@ class TestPromises(LossContract):
     def choose(self, loss_class):
         self.loss_class = loss_class
 
+    def test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples(self):
+        if not self.loss_class.compares_samples:
+            super().test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples()
+            return
+        loss, (logits, y) = self.make().eval(), scored_batch(0)
+        cells = loss.cells(logits, y)
+        assert torch.allclose(loss(logits, y), cells.sum(1).mean())
+        assert torch.allclose(loss.rows(logits, y, "mean"), cells.mean(1))
+        for kind in (torch.bool, torch.int64, torch.float64):
+            assert torch.equal(loss(logits, y.to(kind)), loss(logits, y))
+
 
 def test_a_label_without_positives_is_told_of_once(caplog):
     losses.weighted_bce(Y)
@@ -178,6 +190,31 @@ def test_calibrated_logits_are_those_of_the_frequencies(name):
     optimizer.step(closure)
     shares = loss.calibrated(bias.detach()).sigmoid().numpy()
     assert shares == pytest.approx(Y[:, :4].mean(0), rel=1e-2)
+
+
+# ---- weights of samples --------------------------------------------------------------------------
+
+
+def test_weights_may_be_an_array_as_selectors_give_them():
+    loss, (logits, y) = losses.bce(Y), batch(0)
+    weights = np.linspace(0, 1, len(y))
+    expected = loss(logits, y, torch.from_numpy(weights))
+    assert torch.equal(loss(logits, y, weights), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_without_weight_teaches_nothing_unless_the_loss_refuses_weights(name):
+    """Weights per sample correct a loss only if no sample's value depends on another sample."""
+    loss, (logits, y) = make_loss(name, Y).eval(), batch(0)
+    weights = torch.ones(len(y))
+    weights[1:] = 0
+    if loss.compares_samples:
+        with pytest.raises(
+            ModelError, match=r"two_way cannot be trained with .*draw with coverage"
+        ):
+            loss(logits, y, weights)
+    else:
+        torch.testing.assert_close(loss(logits, y, weights), loss(logits[:1], y[:1]))
 
 
 # ---- the front door ------------------------------------------------------------------------------
@@ -245,6 +282,12 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
             r"unknown loss 'focl'; did you mean 'focal'\? Known: bce",
         ),
         (lambda: make_loss("focal", Y, gama=1), "focal has no option 'gama'; did you mean 'gamma'"),
+        (
+            lambda: losses.bce(Y, mising=Y),
+            "bce has no option 'mising'; did you mean 'missing'",
+        ),
+        (lambda: losses.bce(Y, gamma=1), "bce has no option 'gamma'"),
+        (lambda: make_loss({"name": "bce", "missing": Y}, Y), "bce has no option 'missing'"),
         (lambda: make_loss({"gamma": 1}, Y), "a table of a loss needs a name, got"),
         (
             lambda: make_loss(losses.focal(Y), Y, gamma=1),
@@ -262,6 +305,19 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
         ),
         (lambda: losses.asymmetric(Y, margin=1), "margin must be a number from 0 to 0.99, got 1"),
         (lambda: losses.class_balanced(Y, beta=1), "beta must be a number from 0 to 1, got 1"),
+        (
+            lambda: losses.weighted_bce(Y, max_weight=0),
+            "max_weight must be a number above 0, got 0",
+        ),
+        (lambda: losses.weighted_bce(Y, power=True), "power must be a number from 0, got True"),
+        (
+            lambda: losses.bce(Y)(np.zeros((2, 5)), torch.zeros(2, 5)),
+            r"bce takes tensors, got logits of type ndarray: hand over torch\.as_tensor\(logits\)",
+        ),
+        (
+            lambda: losses.bce(Y).rows(torch.zeros(2, 5), np.zeros((2, 5))),
+            r"got labels of type ndarray: hand over torch\.as_tensor\(labels\)",
+        ),
         (lambda: losses.weighted_bce(Y, weights=[1, 2]), "for each of 5 labels, got 2"),
         (lambda: losses.weighted_bce(Y, weights=[1, 0, 1, 1, 1]), "finite numbers above 0"),
         (lambda: losses.weighted_bce(Y, weights="ab"), "finite numbers above 0, one a label"),
@@ -278,6 +334,14 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
 def test_misuse_says_what_to_change(act, message):
     with pytest.raises(ModelError, match=message):
         act()
+
+
+@pytest.mark.parametrize("power", [np.float32(0.5), np.float64(0.5), np.int64(1)])
+def test_a_number_of_numpy_is_a_number(power):
+    loss = losses.weighted_bce(Y, power=power, max_weight=np.float32(20))
+    assert json.loads(json.dumps(loss.options))["power"] == power
+    expected = losses.weighted_bce(Y, power=float(power), max_weight=20.0).positive_weights
+    assert np.array_equal(loss.positive_weights, expected)
 
 
 def test_missing_labels_are_named():

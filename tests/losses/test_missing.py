@@ -1,12 +1,14 @@
 """Labels that nobody knows cost nothing, move nothing and weigh nothing."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 from tailbatch import losses
-from tailbatch.errors import ModelError
+from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import LOSSES, make_loss
 from tailbatch.models import set_prior_bias, wrap
@@ -81,6 +83,42 @@ def test_the_prior_counts_known_labels():
     assert layer.bias.isfinite().all()
 
 
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_every_loss_takes_a_mask_by_its_function(name):
+    assert getattr(losses, name)(LABELS, missing=MISSING).masks_missing
+
+
+@pytest.mark.parametrize("said", [0, 1, np.nan])
+@pytest.mark.parametrize(
+    "as_labels", [np.asarray, np.ndarray.tolist, torch.from_numpy, pd.DataFrame, csr_array]
+)
+@pytest.mark.parametrize("as_mask", [np.asarray, csr_array])
+def test_what_stands_in_a_missing_cell_is_not_looked_at(said, as_labels, as_mask):
+    given = np.where(MISSING, said, LABELS).astype(float)
+    labels, mask = as_labels(given), as_mask(MISSING)
+    for name in LOSSES:
+        expected = make_loss(name, LABELS & ~MISSING, missing=MISSING).state_dict()
+        state = make_loss(name, labels, missing=mask).state_dict()
+        assert all(torch.equal(state[key], expected[key]) for key in expected), name
+    counted = make_loss(losses.weighted_bce, labels, missing=mask)  # a function of the labels
+    expected = losses.weighted_bce(LABELS & ~MISSING).positive_weights
+    assert np.array_equal(counted.positive_weights, expected)
+    layer, other = nn.Linear(2, 5), nn.Linear(2, 5)
+    set_prior_bias(layer, labels, missing=mask)
+    set_prior_bias(other, LABELS & ~MISSING, missing=MISSING)
+    assert torch.equal(layer.bias, other.bias)
+    same = np.asarray(labels.toarray() if as_labels is csr_array else labels, dtype=float)
+    assert np.array_equal(same, given, equal_nan=True)  # the caller's labels are left alone
+
+
+def test_other_cells_are_still_checked():
+    labels = np.where(MISSING, np.nan, LABELS)
+    row, column = np.argwhere(~MISSING)[7]
+    labels[row, column] = 3
+    with pytest.raises(DataError, match=f"got 3.0 in row {row}, label column {column}"):
+        losses.weighted_bce(labels, missing=MISSING)
+
+
 def test_a_wrapped_module_takes_labels_with_gaps():
     model = wrap(nn.Linear(4, 5), loss="weighted_bce", Y=LABELS & ~MISSING, missing=MISSING)
     _, y, missing = gaps()
@@ -89,9 +127,12 @@ def test_a_wrapped_module_takes_labels_with_gaps():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_without_a_mask_nan_stays_nan():
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_without_a_mask_nan_stays_nan(name):
     logits, y, missing = gaps()
-    assert losses.bce(LABELS)(logits, y.masked_fill(missing, torch.nan)).isnan()
+    loss, holes = make_loss(name, LABELS).eval(), y.masked_fill(missing, torch.nan)
+    assert loss(logits, holes).isnan()
+    assert loss.rows(logits, holes)[missing.any(1)].isnan().all()
 
 
 def test_a_mask_of_another_shape_is_named():

@@ -215,3 +215,19 @@ def test_labels_absent_from_train_are_accepted(name):
     x, y = torch.full((6, 2), 0.5), torch.from_numpy(Y).float()
     assert model.step(x, y).objective.isfinite()
     assert model.predict_proba(x).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["mlp", "ensemble", "clif", "dela", "paca"])
+def test_a_loss_that_compares_samples_refuses_their_weights_in_every_model(name, toy):
+    model, (x, y) = make_model(name, toy, loss="two_way"), batch(8, 20, 5)
+    assert model.step(x, y).objective.isfinite()
+    with pytest.raises(ModelError, match="two_way cannot be trained with corrected selection"):
+        model.step(x, y, torch.ones(len(y)) / len(y))
+
+
+def test_a_wrapped_module_and_c2ae_refuse_weights_in_the_same_words(toy):
+    x, y = batch(8, 20, 5)
+    wrapped = wrap(torch.nn.Linear(x.shape[1], y.shape[1]), loss="two_way", Y=toy.Y)
+    for model in (wrapped, make_model("c2ae", toy)):
+        with pytest.raises(ModelError, match="no weight of a sample can correct; draw with cover"):
+            model.step(x, y, torch.ones(len(y)) / len(y))

@@ -8,7 +8,7 @@ from torch import nn
 
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
-from tailbatch.losses import WeightedBCE, weighted_bce
+from tailbatch.losses import BCE, WeightedBCE, weighted_bce
 from tailbatch.models import make_model, set_prior_bias, wrap
 
 # One positive of four, none, all.
@@ -26,6 +26,32 @@ def test_the_bias_is_the_weighted_log_odds(labels, weights):
     assert layer.bias.requires_grad
 
 
+@pytest.mark.parametrize("loss", [weighted_bce(Y), WeightedBCE(3, weights=[2, 1, 3]), BCE(None)])
+def test_a_loss_stands_for_its_positive_weights(loss):
+    layer, other = nn.Linear(5, 3), nn.Linear(5, 3)
+    set_prior_bias(layer, Y, loss)
+    set_prior_bias(other, Y, np.broadcast_to(loss.positive_weights, 3))
+    assert torch.equal(layer.bias, other.bias)
+
+
+def test_a_label_without_positives_is_told_of(caplog):
+    set_prior_bias(nn.Linear(5, 3), Y)
+    (record,) = caplog.records
+    assert "prior bias: 1 of 3 labels have no positive in the training" in record.getMessage()
+    assert "as if they had half of one, among them column 1" in record.getMessage()
+    set_prior_bias(nn.Linear(5, 1), Y[:, :1])
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("loss", [None, "weighted_bce", BCE(None)])
+def test_wrap_takes_labels_as_lists(loss):
+    one, two = nn.Linear(5, 3), nn.Linear(5, 3)
+    model = wrap(one, Y=Y.astype(int).tolist(), loss=loss)
+    wrap(two, Y=Y, loss=loss)
+    assert torch.equal(one.bias, two.bias)
+    assert model.step(torch.rand(2, 5), torch.ones(2, 3)).objective.isfinite()
+
+
 def test_there_the_gradient_of_the_biases_is_zero():
     train = MultiLabelDataset.from_arrays(np.zeros((40, 2)), np.arange(80).reshape(40, 2) % 7 == 0)
     for loss in (None, "weighted_bce", "class_balanced"):
@@ -36,6 +62,13 @@ def test_there_the_gradient_of_the_biases_is_zero():
         if loss:  # what was moved by the weights is where it was
             shares = model.loss.calibrated(model(x)).sigmoid()[0].detach().numpy()
             assert shares == pytest.approx(train.Y.mean(0), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mlp", "ensemble"])
+def test_a_loss_for_any_number_of_labels_has_a_prior_too(name, toy):
+    made = make_model(name, toy, loss=BCE(None)).state_dict()
+    usual = make_model(name, toy).state_dict()
+    assert all(torch.equal(made[key], usual[key]) for key in usual)
 
 
 def test_a_model_may_start_elsewhere(toy):
@@ -85,6 +118,11 @@ def test_a_factory_is_wrapped_with_the_prior(toy):
             r"3 labels; Linear has a bias of shape \(2,\)",
         ),
         (lambda: set_prior_bias(nn.Linear(5, 3, bias=False), Y), "Linear has none"),
+        (
+            lambda: set_prior_bias(nn.Linear(5, 3), Y, "weighted_bce"),
+            "a loss made for .* got 'weig",
+        ),
+        (lambda: set_prior_bias(nn.Linear(5, 3), Y, WeightedBCE(2)), "of 3 labels, got WeightedB"),
         (lambda: set_prior_bias(nn.Linear(5, 3), Y, [1.0, 2.0]), "for each of 3 labels, got "),
         (lambda: set_prior_bias(nn.Linear(5, 3), Y, [1.0, 2.0, 0.0]), "finite number above 0"),
         (lambda: wrap(nn.Linear(5, 3), prior_bias=True), "prior_bias needs the labels .*: give Y"),

@@ -28,20 +28,22 @@ from tailbatch.estimator.history import History
 from tailbatch.estimator.inputs import (
     Labels,
     checked_sample_weight,
+    checked_thresholds,
     names_in_rows,
     read_labels,
+    refuse_all_missing,
     refuse_not_finite,
     seed_of,
     two_classes,
 )
 from tailbatch.estimator.saving import restore, state_of
-from tailbatch.estimator.settings import NestedSettings
+from tailbatch.estimator.settings import NestedSettings, check_best_by, check_weighable
 from tailbatch.files import replacing
 from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LossLike
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory
-from tailbatch.results import DEFAULT_MODEL, recipe_of
+from tailbatch.results import DEFAULT_MODEL, TrainingPlan, recipe_of
 from tailbatch.selection import DEFAULT_STRATEGY, StrategyLike
 from tailbatch.training import Callback, Rows, prefers_sparse, score_rows
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
@@ -87,10 +89,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     validation_fraction
         Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
     thresholds
-        The probability above which a label is predicted; or ``"tuned"``: for each label one with a
-        good F on the validation rows, the nearer to a common one the fewer positives it has there
-        (`tailbatch.metrics.tune_thresholds`). Few rows of a rare label reach 0.5, so for F or recall on
-        rare labels choose ``"tuned"``.
+        The probability above which a label is predicted, one for all or one for each; or ``"tuned"``: for
+        each label one with a good F on the validation rows, the nearer to a common one the fewer
+        positives it has there (`tailbatch.metrics.tune_thresholds`). Few rows of a rare label reach 0.5,
+        so for F or recall on rare labels choose ``"tuned"``.
     missing_labels
         ``"error"`` refuses NaN in Y, naming row and column; ``"mask"`` learns from the labels that are
         there: a missing one costs nothing, no metric counts it, and no threshold is tuned on it. C2AE,
@@ -186,7 +188,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         weight_decay: float | None = None,
         warm_up_epochs: int | None = None,
         validation_fraction: float = 0.1,
-        thresholds: float | str = 0.5,
+        thresholds: float | str | Sequence[float] = 0.5,
         missing_labels: str = "error",
         scale: bool | str | None = None,
         label_names: Sequence[str] | None = None,
@@ -257,13 +259,18 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
         """
         plan = plan_of(self)
-        self._check_thresholds()
+        check_best_by(plan.best_by)
+        if validation_data is None and not self.validation_fraction:
+            self._refuse_without_validation(plan)
         earlier = self._to_start_from()
         data = self._training_data(X, Y)
+        thresholds = checked_thresholds(self.thresholds, data.n_labels)
         weights = checked_sample_weight(sample_weight, data.n_samples)
+        check_weighable(self.model, self.loss, self.strategy, self._nested("strategy__"), weights)
         seed = seed_of(self.random_state)
         held_out = None if validation_data is None else self._validation_data(validation_data)
         parts, rows = self._parts(data, held_out, seed, None if earlier is None else earlier[1])
+        refuse_all_missing(parts.train.missing)
         if weights is not None:
             weights = weights[rows] / weights[rows].mean()
         classes = self.classes_ if self._is_binary else None
@@ -277,7 +284,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
         )
         self.minority_labels_ = minority_labels(parts.train.Y)
-        self.thresholds_ = self._chosen_thresholds(parts.validation, costs)
+        if thresholds is None:
+            self.thresholds_ = self._tuned_thresholds(parts.validation)
+        else:
+            self.thresholds_ = costly_thresholds(thresholds, costs)
         self.facts_ = training_facts(self, parts)
         return self
 
@@ -480,30 +490,24 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             return None
         return self.model_, self.scaling_
 
-    def _check_thresholds(self) -> None:
-        """Refuse thresholds that cannot be used, before anything is trained."""
-        if self.thresholds == "tuned":
-            return
-        if isinstance(self.thresholds, str) or not 0 < self.thresholds < 1:
-            raise ModelError(
-                f'thresholds must be "tuned" or a probability between 0 and 1, got {self.thresholds!r}'
-            )
-
-    def _chosen_thresholds(
-        self, validation: MultiLabelDataset, costs: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
-        if self.thresholds == "tuned":
-            if validation.n_samples == 0:
+    def _refuse_without_validation(self, plan: TrainingPlan) -> None:
+        """Refuse settings that need validation rows, before anything is trained."""
+        for setting, is_asked in (
+            (f"plan__early_stopping={plan.early_stopping}", plan.early_stopping is not None),
+            ('thresholds="tuned"', isinstance(self.thresholds, str) and self.thresholds == "tuned"),
+        ):
+            if is_asked:
                 raise DataError(
-                    'thresholds="tuned" needs validation rows: set validation_fraction above 0'
+                    f"{setting} needs validation rows: set validation_fraction above 0, or give "
+                    "validation_data"
                 )
-            probabilities = _probabilities(self._logits(validation.X))
-            if validation.missing is not None:
-                # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
-                probabilities[_dense(validation.missing)] = 0
-            return tune_thresholds(validation.Y, probabilities)
-        same = np.full(len(self.label_names_), self.thresholds, dtype=np.float64)
-        return costly_thresholds(same, costs)
+
+    def _tuned_thresholds(self, validation: MultiLabelDataset) -> NDArray[np.float64]:
+        probabilities = _probabilities(self._logits(validation.X))
+        if validation.missing is not None:
+            # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
+            probabilities[_dense(validation.missing)] = 0
+        return tune_thresholds(validation.Y, probabilities)
 
     def _logits(self, X: Features) -> NDArray[np.float32]:
         """Return the calibrated logits for scaled features, (n, q)."""

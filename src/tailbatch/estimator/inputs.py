@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from tailbatch.data import Features, LabelMatrix
 from tailbatch.data.labels import stored_labels
-from tailbatch.errors import DataError, did_you_mean
+from tailbatch.errors import DataError, ModelError, did_you_mean
 
 
 class Labels(NamedTuple):
@@ -106,6 +106,57 @@ def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> An
             "sample_weight is zero for every row: give at least one row a weight above 0"
         )
     return None if (weights == weights[0]).all() else weights
+
+
+def checked_thresholds(thresholds: Any, n_labels: int) -> NDArray[np.float64] | None:
+    """Return the probability above which each label is predicted, (q,); None if they are to be tuned.
+
+    Parameters
+    ----------
+    thresholds
+        ``"tuned"``, a number for all labels, or one for each.
+    n_labels
+        How many labels there are.
+
+    Examples
+    --------
+    >>> checked_thresholds(0.5, 2), checked_thresholds([0.2, 0.5], 2), checked_thresholds("tuned", 2)
+    (array([0.5, 0.5]), array([0.2, 0.5]), None)
+    """
+    if isinstance(thresholds, str) and thresholds == "tuned":
+        return None
+    try:
+        values = np.array(None if isinstance(thresholds, str) else thresholds, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros(1)  # refused below
+    if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
+        raise ModelError(
+            'thresholds must be "tuned" or a probability between 0 and 1, the same for all labels or one '
+            f"for each, got {thresholds!r:.60}"
+        )
+    if values.ndim and len(values) != n_labels:
+        raise ModelError(
+            f"thresholds must have one probability for each of {n_labels} labels, got {len(values)}"
+        )
+    return values if values.ndim else np.full(n_labels, values)
+
+
+def refuse_all_missing(missing: LabelMatrix | None) -> None:
+    """Raise if no label of the training rows is known.
+
+    Examples
+    --------
+    >>> refuse_all_missing(np.array([[True, False]]))
+    >>> refuse_all_missing(np.array([[True, True]]))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: every label of the training rows is missing: there is nothing to learn ...
+    """
+    if missing is not None and missing.sum() == missing.shape[0] * missing.shape[1]:
+        raise DataError(
+            "every label of the training rows is missing: there is nothing to learn from; give Y zeros "
+            "and ones where they are known"
+        )
 
 
 def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:

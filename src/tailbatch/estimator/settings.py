@@ -9,8 +9,14 @@ from typing import Any, Self
 from sklearn.base import BaseEstimator
 
 from tailbatch.errors import ModelError, TrainingError
+from tailbatch.losses import LOSSES
+from tailbatch.losses.base import refuse_weights
+from tailbatch.losses.make import loss_table
+from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, MultiLabelModel
+from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
+from tailbatch.selection import STRATEGIES
 
 NESTED = ("model__", "loss__", "strategy__", "plan__")
 """What the names of nested settings begin with."""
@@ -108,6 +114,45 @@ def check_plan_fields(names: Iterable[str]) -> None:
                 + (f"; did you mean {close[0]!r}?" if close else ".")
                 + f" Known: {', '.join(_PLAN)}"
             )
+
+
+def check_best_by(name: object) -> None:
+    """Raise unless the epoch is chosen by a metric there is.
+
+    Examples
+    --------
+    >>> check_best_by("macro_auk")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: unknown plan__best_by 'macro_auk'; did you mean 'macro_auc'? ...
+    """
+    check_known("plan__best_by", name, METRICS, error=TrainingError)
+
+
+def check_weighable(
+    model: object, loss: object, strategy: object, options: Mapping[str, Any], sample_weight: object
+) -> None:
+    """Raise if samples are to be weighted, by draws or by the user, and the objective compares them.
+
+    `tailbatch.losses.base.refuse_weights` says so in training as well, but after a warm-up.
+
+    Examples
+    --------
+    >>> check_weighable("mlp", "two_way", "hard", {}, None)
+    >>> check_weighable("mlp", "two_way", "hard", {"corrected": True}, None)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: two_way cannot be trained with corrected selection or weights of ...
+    """
+    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    weights = sample_weight
+    if options.get("corrected") or getattr(maker, "corrected", False) is True:
+        weights = maker
+    kinds = [MODELS[model] if isinstance(model, str) else model]
+    kinds.append(LOSSES[loss_table(loss)[0]] if isinstance(loss, str | Mapping) else loss)
+    for kind in kinds:
+        if getattr(kind, "compares_samples", ""):
+            refuse_weights(kind, weights)
 
 
 def _suggestion(name: str, own: list[str], model: object) -> str | None:

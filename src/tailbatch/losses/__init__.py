@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-def bce(Y: Any) -> Loss:
+def bce(Y: Any, **options: object) -> Loss:
     """Make a `BCE` for the training rows' labels (n, q).
 
     Examples
@@ -52,7 +52,7 @@ def bce(Y: Any) -> Loss:
     >>> bce([[1, 0]]).n_labels
     2
     """
-    return BCE.for_labels(Y)
+    return BCE.for_labels(Y, **options)
 
 
 def weighted_bce(Y: Any, **options: object) -> Loss:

@@ -4,11 +4,13 @@ import inspect
 import logging
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from numbers import Real
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 from torch import Tensor, nn
 
 from tailbatch.data import LabelMatrix
@@ -54,6 +56,8 @@ class Loss(nn.Module):
     name: ClassVar[str] = "loss"
     positive_weight: Tensor
     """(q,) what the positives of each label weigh."""
+    compares_samples: ClassVar[str] = ""
+    """How samples of a batch are compared with each other, if they are: then none can be weighted."""
     masks_missing: bool = False
     """Whether y may hold NaN for labels that nobody knows."""
 
@@ -62,7 +66,11 @@ class Loss(nn.Module):
         if n_labels is not None and n_labels < 1:
             raise ModelError(f"n_labels must be at least 1, got {n_labels}")
         self.n_labels = n_labels
-        self.options = options
+        # Plain numbers, which JSON can hold.
+        self.options = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in options.items()
+        }
 
     @classmethod
     def for_labels(cls, Y: Any, *, missing: Any = None, **options: object) -> Self:
@@ -78,20 +86,20 @@ class Loss(nn.Module):
         **options
             See the class.
         """
-        cls.check_names(options)
-        labels = label_array(Y)
+        cls.check_names(options, "missing")
+        labels, unknown = known_labels(Y, missing)
         loss = cls(labels.shape[1], **options)
-        if missing is None:
+        if unknown is None:
             loss.learn(labels)
         else:
-            loss.learn(labels, missing_array(missing, labels))
+            loss.learn(labels, unknown)
             loss.masks_missing = True
         return loss
 
     @classmethod
-    def check_names(cls, options: Iterable[str]) -> None:
-        """Raise unless the loss has these options."""
-        known = list(inspect.signature(cls).parameters)[1:]
+    def check_names(cls, options: Iterable[str], *others: str) -> None:
+        """Raise unless the loss has these options; `others` are known where it is called from."""
+        known = [*list(inspect.signature(cls).parameters)[1:], *others]
         for option in options:
             if option not in known:
                 raise ModelError(
@@ -115,11 +123,13 @@ class Loss(nn.Module):
             `masks_missing`.
         weights
             (b,) importance weights that sum to about 1, as selectors give them: the samples' losses
-            are summed with these instead of averaged.
+            are summed with these instead of averaged. A loss that `compares_samples` refuses them.
         """
+        refuse_weights(self, weights)
         rows = self.rows(logits, y)
         if weights is None:
             return rows.mean()
+        weights = torch.as_tensor(weights)  # selectors give arrays
         if weights.shape != rows.shape:
             raise ModelError(
                 f"weights must have one number for each of {len(rows)} samples, "
@@ -129,6 +139,12 @@ class Loss(nn.Module):
 
     def rows(self, logits: Tensor, y: Tensor, reduction: str = "sum") -> Tensor:
         """Return one value per sample, (b,): the sum over its labels, or their ``"mean"``."""
+        for what, values in (("logits", logits), ("labels", y)):
+            if not isinstance(values, Tensor):
+                raise ModelError(
+                    f"{self.name} takes tensors, got {what} of type {type(values).__name__}: hand over "
+                    f"torch.as_tensor({what})"
+                )
         if logits.shape != y.shape or logits.ndim != 2 or self.n_labels not in (None, y.shape[1]):
             wanted = "q" if self.n_labels is None else self.n_labels
             raise ModelError(
@@ -175,6 +191,37 @@ class Loss(nn.Module):
         return ", ".join(f"{name}={value!r:.40}" for name, value in self.options.items())
 
 
+def refuse_weights(kind: Any, weights: object) -> None:
+    """Raise if there are weights of samples, and a loss or model that compares samples cannot use them.
+
+    Weights undo how often a sample was drawn where the objective is a mean over samples. Where samples
+    are compared, how often the others were drawn matters as well.
+
+    Parameters
+    ----------
+    kind
+        A loss or model, or its class.
+    weights
+        Anything but None stands for weights.
+
+    Examples
+    --------
+    >>> from tailbatch.losses import TwoWay
+    >>> refuse_weights(TwoWay, None)
+    >>> refuse_weights(TwoWay, torch.ones(2))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: two_way cannot be trained with corrected selection or weights of ...
+    """
+    if weights is not None and kind.compares_samples:
+        raise ModelError(
+            f"{kind.name} cannot be trained with corrected selection or weights of samples: "
+            f"{kind.compares_samples}, which no weight of a sample can correct; draw with coverage or "
+            "another strategy without correction, leave sample_weight out, or take another "
+            "loss or model"
+        )
+
+
 def label_array(Y: Any) -> LabelMatrix:
     """Return labels (n, q), given as an array, sparse matrix, tensor or data frame, as booleans.
 
@@ -188,31 +235,48 @@ def label_array(Y: Any) -> LabelMatrix:
     return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
 
 
-def missing_array(missing: Any, labels: LabelMatrix) -> LabelMatrix:
-    """Return which labels are missing, (n, q), as booleans.
+def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix | None]:
+    """Return labels (n, q) and which are missing, (n, q) or None, as booleans; missing labels are 0.
+
+    Whatever `Y` holds in a missing cell is not looked at, NaN included.
 
     Examples
     --------
-    >>> missing_array([[0, 1]], np.ones((1, 2), dtype=bool)).tolist()
-    [[False, True]]
+    >>> labels, unknown = known_labels([[1, np.nan]], [[0, 1]])
+    >>> labels.tolist(), unknown.tolist()
+    ([[True, False]], [[False, True]])
     """
+    if missing is None:
+        return label_array(Y), None
     mask = label_array(missing)
-    if mask.shape != labels.shape:
-        raise ModelError(f"missing has shape {mask.shape}, the labels {labels.shape}")
-    return mask
+    values: Any = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y
+    # A copy: the caller's labels stay as they are.
+    values = csr_array(values, copy=True) if issparse(values) else np.array(values)
+    if values.ndim == 2 and values.shape != mask.shape:
+        raise ModelError(f"missing has shape {mask.shape}, the labels {values.shape}")
+    if values.ndim == 2 and issparse(values):
+        rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+        cells = rows * values.shape[1] + values.indices
+        unknown = np.ravel_multi_index(mask.nonzero(), mask.shape)
+        values.data[np.isin(cells, unknown)] = 0
+    elif values.ndim == 2:
+        values[mask.nonzero() if issparse(mask) else mask] = 0
+    return label_array(values), mask
 
 
-def counts_with_notice(Y: LabelMatrix, name: str) -> NDArray[np.float64]:
-    """Return each label's positives, (q,), and log which labels have none."""
+def counts_with_notice(
+    Y: LabelMatrix, name: str, so: str = "are weighted as if they had one"
+) -> NDArray[np.float64]:
+    """Return each label's positives, (q,), and log which labels have none and what becomes of them."""
     counts = label_counts(Y)
     absent = np.flatnonzero(counts == 0)
     if len(absent):
         _log.warning(
-            "%s: %d of %d labels have no positive in the training rows and are weighted as if they had "
-            "one, among them column %d",
+            "%s: %d of %d labels have no positive in the training rows and %s, among them column %d",
             name,
             len(absent),
             len(counts),
+            so,
             absent[0],
         )
     return counts.astype(np.float64)
@@ -229,10 +293,29 @@ def check_range(low: float, high: float = math.inf, /, **values: object) -> None
     tailbatch.errors.ModelError: power must be a number from 0, got -1
     """
     for name, value in values.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value) and low <= value <= high):  # type: ignore[arg-type, operator] # a number by now
+        if not (_is_finite(value) and low <= value <= high):
             upper = "" if high == math.inf else f" to {high:g}"
             raise ModelError(f"{name} must be a number from {low:g}{upper}, got {value!r:.60}")
+
+
+def check_above(low: float, /, **values: object) -> None:
+    """Raise unless every option is a finite number above `low`.
+
+    Examples
+    --------
+    >>> check_above(0, max_weight=0)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: max_weight must be a number above 0, got 0
+    """
+    for name, value in values.items():
+        if not (_is_finite(value) and value > low):
+            raise ModelError(f"{name} must be a number above {low:g}, got {value!r:.60}")
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number, also one of NumPy's."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def check_exponent(**values: object) -> None:

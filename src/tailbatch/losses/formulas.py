@@ -132,7 +132,8 @@ def two_way(
     of_sample, sample_share = _hardest_pairs(logits, y, 1, *temperatures)  # (b,)
     by_label = of_label * label_share
     by_sample = of_sample * sample_share * (n_samples / n_labels)
-    return by_label + by_sample[:, None]
+    # Comparing takes NaN for a negative; a label that is not there is to be seen, as in the other losses.
+    return (by_label + by_sample[:, None]).masked_fill(y.isnan(), torch.nan)
 
 
 def _hardest_pairs(

@@ -12,7 +12,13 @@ from tailbatch.data import LabelMatrix
 from tailbatch.errors import ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import formulas
-from tailbatch.losses.base import Loss, check_exponent, check_range, counts_with_notice
+from tailbatch.losses.base import (
+    Loss,
+    check_above,
+    check_exponent,
+    check_range,
+    counts_with_notice,
+)
 
 
 class BCE(Loss):
@@ -67,7 +73,7 @@ class WeightedBCE(Loss):
     ) -> None:
         check_range(0, power=power)
         if max_weight is not None:
-            check_range(np.nextafter(0, 1), max_weight=max_weight)
+            check_above(0, max_weight=max_weight)
         given = None if weights is None else _checked_weights(weights, n_labels)
         super().__init__(n_labels, power=power, max_weight=max_weight, weights=given)
         weight = torch.ones(n_labels or 1) if given is None else torch.tensor(given)
@@ -294,7 +300,8 @@ class TwoWay(Loss):
     """Two-way loss: the hardest positive against the hardest negative of each label and each sample.
 
     A label is learned from batches that hold a positive of it, and scores rank labels and samples but
-    are no probabilities. Cells only spread the loss, which is no sum over them.
+    are no probabilities. Cells only spread the loss, which is no sum over them: samples cannot be
+    weighted, so it is for strategies without correction, such as ``coverage``.
 
     Parameters
     ----------
@@ -310,6 +317,7 @@ class TwoWay(Loss):
     """
 
     name = "two_way"
+    compares_samples = "it sets the samples of a batch against each other"
 
     def __init__(
         self,

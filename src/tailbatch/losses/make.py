@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from tailbatch.errors import ModelError
-from tailbatch.losses.base import Loss, label_array
+from tailbatch.losses.base import Loss, known_labels
 from tailbatch.losses.kinds import KINDS
 from tailbatch.registry import Registry
 
@@ -74,15 +74,20 @@ def make_loss(loss: LossLike, Y: Any, *, missing: Any = None, **options: object)
     """
     if isinstance(loss, str | Mapping):
         name, given = loss_table(loss)
-        return make_loss(LOSSES[name], Y, missing=missing, **{**given, **options})
+        kind, settings = LOSSES[name], {**given, **options}
+        if isinstance(kind, type) and issubclass(kind, Loss):
+            kind.check_names(settings)  # in a table "missing" is none of them
+        return make_loss(kind, Y, missing=missing, **settings)
     if isinstance(loss, type) and issubclass(loss, Loss):
-        return _fitting(loss.for_labels(Y, missing=missing, **options), Y)
+        return _fitting(loss.for_labels(Y, missing=missing, **options), Y, missing)
     if options:
         raise ModelError(
             f"the options {', '.join(options)} are for a loss by name, not a ready one"
         )
     plain: Any = loss  # a type checker cannot tell a function from a loss, which is callable, too
-    made = plain if isinstance(plain, Loss) or not callable(plain) else plain(Y)
+    made = plain
+    if callable(plain) and not isinstance(plain, Loss):
+        made = plain(Y if missing is None else known_labels(Y, missing)[0])
     if not isinstance(made, Loss):
         raise ModelError(
             "a loss is a name, a table, a tailbatch.losses.Loss or a function of the labels that returns "
@@ -90,7 +95,7 @@ def make_loss(loss: LossLike, Y: Any, *, missing: Any = None, **options: object)
         )
     if missing is not None:
         made.masks_missing = True
-    return _fitting(made, Y)
+    return _fitting(made, Y, missing)
 
 
 def loss_table(loss: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -141,8 +146,8 @@ def loss_to_check(loss: str | Mapping[str, Any]) -> Loss:
     return KINDS[0](None)  # what the function makes is known with the labels only
 
 
-def _fitting(loss: Loss, Y: Any) -> Loss:
-    n_labels = Y.shape[1] if hasattr(Y, "shape") else label_array(Y).shape[1]
+def _fitting(loss: Loss, Y: Any, missing: Any) -> Loss:
+    n_labels = Y.shape[1] if hasattr(Y, "shape") else known_labels(Y, missing)[0].shape[1]
     if loss.n_labels not in (None, n_labels):
         raise ModelError(f"{loss.name} was made for {loss.n_labels} labels, and Y has {n_labels}")
     return loss

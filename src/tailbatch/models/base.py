@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
 from tailbatch.losses import Loss, LossLike, make_loss
+from tailbatch.losses.base import refuse_weights
 from tailbatch.models.sparse_linear import csr_rows
 from tailbatch.seeds import integer_seed
 
@@ -106,8 +107,10 @@ class Step:
     terms: Mapping[str, Tensor]
 
 
-def over_samples(samples: Tensor, weights: Tensor | None) -> Tensor:
+def over_samples(samples: Tensor, weights: Tensor | None, loss: Loss | None = None) -> Tensor:
     """Return the mean of the samples' objectives (b,), or their sum with importance weights (b,).
+
+    Weights are refused if `loss`, which the objectives come from, compares samples with each other.
 
     Examples
     --------
@@ -115,6 +118,8 @@ def over_samples(samples: Tensor, weights: Tensor | None) -> Tensor:
     >>> over_samples(samples, None), over_samples(samples, torch.tensor([0.5, 0.25]))
     (tensor(2.), tensor(1.2500))
     """
+    if loss is not None:
+        refuse_weights(loss, weights)
     return samples.mean() if weights is None else (samples * weights.to(samples)).sum()
 
 
@@ -149,6 +154,8 @@ class MultiLabelModel(nn.Module, ABC):
     """Why a model without a `loss` takes none."""
     loss: Loss | None
     """The loss over logits and labels in the objective; None if the model has no such term."""
+    compares_samples: ClassVar[str] = ""
+    """How its objective compares samples of a batch with each other, if it does: see `Loss`."""
     takes_sparse: bool = False
     """Whether x may also be a sparse CSR tensor; sparse data is then passed that way in training."""
     takes_missing_labels: ClassVar[bool] = False

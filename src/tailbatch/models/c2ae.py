@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
+from tailbatch.losses.base import refuse_weights
 from tailbatch.models.base import MultiLabelModel, Presets, Step
 from tailbatch.models.blocks import check_choice, check_sizes
 
@@ -52,6 +53,7 @@ class C2AE(MultiLabelModel):
 
     name = "c2ae"
     without_loss = "it ranks pairs of labels by their codes, so it has no per-label loss to replace"
+    compares_samples = "the orthogonality of its codes is a term of the whole batch"
     presets: ClassVar[Presets] = {
         "reference": {},
         "port": {
@@ -114,12 +116,7 @@ class C2AE(MultiLabelModel):
 
     def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
         """Return the embedding loss plus the ranking loss of the decoded label code."""
-        if weights is not None:
-            raise ModelError(
-                "c2ae cannot be trained with corrected selection: the orthogonality of its codes is a "
-                "term of the whole batch, which no sample weight can correct; select without correction, "
-                "or choose another model"
-            )
+        refuse_weights(self, weights)
         code_x = self._code(self.feature_encoder, x)
         code_y = self._code(self.label_encoder, y)
         distance = (code_x - code_y).square().sum(1)

@@ -152,7 +152,10 @@ class CLIF(MultiLabelModel):
         embedding = self.embed_labels()
         logits = self._classify(x, self.label_gate(embedding))
         samples = self.loss.rows(logits, y, "mean")
-        loss, misfit = over_samples(samples, weights), graph_misfit(embedding, self.graph)
+        loss, misfit = (
+            over_samples(samples, weights, self.loss),
+            graph_misfit(embedding, self.graph),
+        )
         objective = loss + self.graph_weight * misfit
         terms = {self.loss.name: loss.detach(), "graph": misfit.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)

@@ -130,7 +130,9 @@ class DELA(MultiLabelModel):
             "kl": kl.detach().mean(),
             "open_gates": (gates.detach() > 0.5).float().mean(),
         }
-        return Step(over_samples(samples, weights), logits.detach(), samples.detach(), terms)
+        return Step(
+            over_samples(samples, weights, self.loss), logits.detach(), samples.detach(), terms
+        )
 
     def gates(self) -> Tensor:
         """Return the gates (q, D): 1 or `off_noise` in value, relaxed in gradient.

@@ -101,7 +101,7 @@ class Ensemble(MultiLabelModel):
         model = super().for_dataset(train, **hyperparameters)
         if model.prior_bias:
             output = model.skip or nn.Linear(1, train.n_labels)
-            set_prior_bias(output, train.Y, model.loss.positive_weights, missing=train.missing)
+            set_prior_bias(output, train.Y, model.loss, missing=train.missing)
             with torch.no_grad():
                 model.bias.copy_(output.bias.expand_as(model.bias))
         return model
@@ -114,7 +114,7 @@ class Ensemble(MultiLabelModel):
         """Return the members' mean loss: sum over labels, mean over samples."""
         logits = self._logits(x)
         samples = torch.stack([self.loss.rows(member, y) for member in logits]).mean(0)
-        objective = over_samples(samples, weights)
+        objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, _mean_logit(logits.detach()), samples.detach(), terms)
 

@@ -76,8 +76,7 @@ class MLP(MultiLabelModel):
         """Build a model whose output biases start at the labels' frequencies, by default."""
         model = super().for_dataset(train, **hyperparameters)
         if model.prior_bias:
-            weights = model.loss.positive_weights
-            set_prior_bias(model.classifier, train.Y, weights, missing=train.missing)
+            set_prior_bias(model.classifier, train.Y, model.loss, missing=train.missing)
         return model
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,6 +88,6 @@ class MLP(MultiLabelModel):
         """Return the loss: sum over labels, mean over samples, unless the reduction is ``"mean"``."""
         logits = self(x)
         samples = self.loss.rows(logits, y, self.reduction)
-        objective = over_samples(samples, weights)
+        objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)

@@ -147,7 +147,9 @@ class PACA(MultiLabelModel):
             self.loss.name: loss,
         }
         terms = {name: part.detach().mean() for name, part in parts.items()}
-        return Step(over_samples(samples, weights), logits.detach(), samples.detach(), terms)
+        return Step(
+            over_samples(samples, weights, self.loss), logits.detach(), samples.detach(), terms
+        )
 
     def _logits(self, z: Tensor) -> Tensor:
         logits: Tensor = self.positive(z) - self.negative(z)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
 from tailbatch.losses import BCE, Loss, LossLike, make_loss
+from tailbatch.losses.base import known_labels
 from tailbatch.models.base import MultiLabelModel, Step, over_samples
 from tailbatch.models.blocks import check_choice
 from tailbatch.models.prior import output_layer as find_output_layer
@@ -41,7 +42,7 @@ class WrappedModel(MultiLabelModel):
                 f"shape {tuple(y.shape)}; it must map (b, d) features to (b, q) logits"
             )
         samples = self.loss.rows(logits, y, self.reduction)
-        objective = over_samples(samples, weights)
+        objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)
 
@@ -104,13 +105,14 @@ def wrap(
     if prior_bias and Y is None:
         raise ModelError("prior_bias needs the labels of the training rows: give Y")
     if Y is not None and prior_bias is not False:
-        layer = _found_layer(module, output_layer, Y.shape[1])
+        n_labels = known_labels(Y, missing)[0].shape[1]
+        layer = _found_layer(module, output_layer, n_labels)
         if layer is not None:
-            set_prior_bias(layer, Y, model.loss.positive_weights, missing=missing)
+            set_prior_bias(layer, Y, model.loss, missing=missing)
         elif prior_bias:
             raise ModelError(
                 f"prior_bias: {type(module).__name__} has no linear layer with a bias for each of "
-                f"{Y.shape[1]} labels; name the layer that gives the logits with output_layer=, or leave "
+                f"{n_labels} labels; name the layer that gives the logits with output_layer=, or leave "
                 "prior_bias out"
             )
     return model
@@ -118,7 +120,7 @@ def wrap(
 
 def _made_loss(loss: LossLike | None, Y: Any, missing: Any) -> Loss | None:
     if loss is None:
-        return None if Y is None else BCE(Y.shape[1])
+        return None if Y is None else make_loss(BCE, Y, missing=missing)
     if Y is not None:
         return make_loss(loss, Y, missing=missing)
     if not isinstance(loss, Loss):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
+from numbers import Real
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -133,6 +134,7 @@ class TrainingPlan:
         _one_of("selection_loss", self.selection_loss, "bce", "model")
         _one_of("schedule", self.schedule, "constant", "cosine")
         _one_of("optimizer", self.optimizer, "adam", "adamw", "adam_mini")
+        _numbers(warm_up_share=self.warm_up_share, ema=self.ema)
         if not 0 <= self.warm_up_share < 1:
             raise ResultError(f"warm_up_share must be in [0, 1), got {self.warm_up_share}")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -404,7 +406,18 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or isinstance(value, hint)
 
 
+class _WrongTypeError(ResultError, TypeError):
+    """A value that is not of its field's type."""
+
+
+def _numbers(**values: object) -> None:
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise _WrongTypeError(f"{name} must be a number, got {value!r:.60}")
+
+
 def _at_least(bound: int, **values: float | None) -> None:
+    _numbers(**values)
     for name, value in values.items():
         if value is not None and not bound <= value <= _LARGEST:
             raise ResultError(f"{name} must be at least {bound}, got {value}")
@@ -417,6 +430,7 @@ def _one_of(name: str, value: str, *known: str) -> None:
 
 
 def _above_zero(**values: float | None) -> None:
+    _numbers(**values)
     for name, value in values.items():
         if value is not None and not 0 < value <= _LARGEST:
             raise ResultError(f"{name} must be above 0, got {value}")
