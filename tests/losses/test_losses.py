@@ -18,7 +18,6 @@ from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import LOSSES, Loss, formulas, make_loss, register_loss
 from tailbatch.testing import LossContract
-from tailbatch.testing.loss_contract import scored_batch
 
 TIMM = json.loads(VALUES.read_text())
 # Rows in which label j has COUNTS[j] positives.
@@ -119,17 +118,6 @@ class TestPromises(LossContract):
     @pytest.fixture(autouse=True)
     def choose(self, loss_class):
         self.loss_class = loss_class
-
-    def test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples(self):
-        if not self.loss_class.compares_samples:
-            super().test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples()
-            return
-        loss, (logits, y) = self.make().eval(), scored_batch(0)
-        cells = loss.cells(logits, y)
-        assert torch.allclose(loss(logits, y), cells.sum(1).mean())
-        assert torch.allclose(loss.rows(logits, y, "mean"), cells.mean(1))
-        for kind in (torch.bool, torch.int64, torch.float64):
-            assert torch.equal(loss(logits, y.to(kind)), loss(logits, y))
 
 
 def test_a_label_without_positives_is_told_of_once(caplog):

@@ -122,3 +122,11 @@ def test_the_estimator_trains_with_importance(parts):
     assert not np.allclose(weighted.predict_proba(X), plain.predict_proba(X))
     uniform = TailbatchClassifier(strategy="importance", strategy__mix=1.0, **settings).fit(X, Y)
     assert uniform.predict_proba(X).shape == Y.shape
+
+
+def test_a_loss_that_compares_samples_is_refused_before_the_first_batch(parts):
+    selector = make_selector("balanced", parts.train.Y, corrected=True)
+    model = make_model("mlp", parts.train, loss="two_way")
+    with pytest.raises(ModelError, match="two_way cannot be trained with corrected selection"):
+        Trainer(TrainingPlan(epochs=1)).fit(model, parts, selector)
+    assert not selector.times_drawn.any()

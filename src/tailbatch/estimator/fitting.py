@@ -57,6 +57,8 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
     given["training_loss_every"] = 0
     try:
         budget = {name: nested[name] for name in ("epochs", "steps") if name in nested}
+        if nested.get("early_stopping") is not None:
+            nested.setdefault("evaluate_every", None)  # nothing can be stopped by one evaluation
         plan = replace(recipe_of(classifier.model).plan_with(**given | budget), **nested)
     except TypeError as error:
         raise TrainingError(f"a setting of the training plan does not fit: {error}") from error

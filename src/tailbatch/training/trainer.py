@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tailbatch.data import Parts
 from tailbatch.errors import TrainingError
 from tailbatch.files import sweep
+from tailbatch.losses.base import refuse_weights
 from tailbatch.metrics import METRICS
 from tailbatch.models import (
     MultiLabelModel,
@@ -131,9 +132,9 @@ class Trainer:
         sample_weight: NDArray[np.float64] | None,
     ) -> Training:
         if selector.corrected:
-            _refuse_step_without_weights(model, f"{selector.strategy} with correction")
+            _refuse_unweighted(model, f"{selector.strategy} with correction")
         if sample_weight is not None:
-            _refuse_step_without_weights(model, "sample_weight")
+            _refuse_unweighted(model, "sample_weight")
         model.to(self.device)
         # The view over ranks also knows which batch is at hand where losses may come late.
         direct = is_alone() and not selector.max_lag
@@ -240,7 +241,11 @@ def weighted_step(
     return model.step(x, y, torch.from_numpy(weights).to(y))
 
 
-def _refuse_step_without_weights(model: MultiLabelModel, needed_by: str) -> None:
+def _refuse_unweighted(model: MultiLabelModel, needed_by: str) -> None:
+    """Refuse a model whose objective cannot be weighted by sample."""
+    for kind in (model, model.loss):
+        if kind is not None:
+            refuse_weights(kind, needed_by)
     if len(inspect.signature(model.step).parameters) < 3:
         raise TrainingError(
             f"{type(model).__name__}.step takes no weights, which {needed_by} needs: write "
