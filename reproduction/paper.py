@@ -17,6 +17,7 @@ from reproduction.text import (
     UNIFORM,
     learner_name,
     listed,
+    p_text,
     rate_name,
     table,
 )
@@ -268,8 +269,10 @@ def verdicts(evidence: Evidence) -> str:
             continue
         outcome, p = theirs.loc[(model.model, metric), ["outcome", "p_value"]]
         better = f"{random.better_cells} of {random.cells}"
-        ours = (random.datasets, better, f"{random.p:.4f}", f"{uniform.p:.4f}")
-        rows.append((f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p:.4f})"))
+        ours = (random.datasets, better, p_text(random.p, 4), p_text(uniform.p, 4))
+        rows.append(
+            (f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p_text(p, 4)})")
+        )
     text = (
         "Wilcoxon's signed-rank test over the means of the datasets, as in the paper's Table 3, with "
         "random and with `uniform` as the baseline; `uniform` draws independent batches without any "
@@ -283,6 +286,6 @@ def verdicts(evidence: Evidence) -> str:
             text,
             table([*header, "p against uniform", "printed"], rows)
             if rows
-            else "No model ran on two.",
+            else "No model ran on six.",
         ]
     )

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from textwrap import fill
 
 import pandas as pd
 from reproduction.cells import facts_of
@@ -25,8 +24,10 @@ from reproduction.text import (
     gain_table,
     in_interval,
     listed,
+    p_text,
     percent,
     table,
+    wrap,
 )
 
 from tailbatch.analysis import Arm, Dataset
@@ -62,6 +63,7 @@ RUNGS = {
     "ladder-5-epoch": "epoch chosen by Macro-AP",
 }
 FIRST, *_, LAST = RUNGS.values()
+MINORITY_LABELS = "labels whose imbalance ratio is above the dataset's mean"
 _LOSSES = {"weighted_bce": "weighted loss", "bce": "plain BCE"}
 
 
@@ -159,15 +161,16 @@ def summary(answers: Answers) -> str:
         f"{_with_one_epoch(answers)}",
     ]
     note = (
-        "Changes of the test metric in percent of random batches, averaged over datasets; in brackets "
-        "95% intervals, a bootstrap over datasets. Rare labels are the aim throughout: *minority AP* is "
-        "their average precision, *Macro-AP* that of all labels."
+        "Numbers in percent are the change in the mean over datasets against random batches, on test "
+        "rows; in brackets 95% intervals, a bootstrap over datasets. Rare labels are the aim throughout: "
+        f"*minority AP* is the average precision of *minority labels*, {MINORITY_LABELS}; *Macro-AP* is "
+        "that of all labels."
     )
     return "\n\n".join(
         [
             "# The paper on real data",
-            "\n".join(fill(line, 112, subsequent_indent="   ") for line in lines),
-            fill(note, 112),
+            "\n".join(wrap(line, "   ") for line in lines),
+            wrap(note),
         ]
     )
 
@@ -215,12 +218,13 @@ def convergence(answers: Answers) -> str:
         f"plain BCE, at least 1,000 steps and five epochs, a cosine to zero, the last epoch; "
         f"{runs['data'].nunique()} datasets, {runs['fold'].nunique()} "
         f"fold{'s' if runs['fold'].nunique() > 1 else ''}, "
-        "the paper's preparation. Change against random batches in percent, bold where the interval "
-        "excludes zero, then on how many datasets it is better:"
+        "the paper's preparation. Change in the mean over datasets against random batches, in percent, "
+        "bold where the interval excludes zero, then on how many datasets it is better:"
     )
     levels = (
-        "What random batches reach, beside classical learners on the same rows, and the change from the "
-        f"ensemble to each of them in percent ({beside['data'].nunique()} datasets):"
+        "What random batches reach, beside classical learners on the same rows, on the "
+        f"{beside['data'].nunique()} datasets where all of them ran: means over datasets, and the change "
+        "in them from the ensemble to each learner, in percent:"
     )
     titles = [TITLES[metric] for metric in METRICS]
     return "\n\n".join(
@@ -279,8 +283,9 @@ def budgets(answers: Answers) -> str:
                 rows.append((before, some, arm, RANDOM))
     text = (
         "The same model and optimizer, the rate chosen for random batches on validation rows, and only "
-        "so many epochs. Change against random batches with the same loss and epochs in percent; "
-        "[what selection adds](selection_evidence.md) has every strategy, GoEmotions, and the rates:"
+        "so many epochs. Change in the mean over datasets against random batches with the same loss and "
+        "epochs, in percent; [what selection adds](selection_evidence.md) has every strategy, "
+        "GoEmotions, and the rates:"
     )
     header = ["epochs", "loss", "batches", "datasets"]
     return "\n\n".join(
@@ -307,7 +312,7 @@ def ladder(answers: Answers) -> str:
         "the loss averaged over labels, output biases at zero, the epoch with the best validation "
         "Macro-AUC) upward, one remedy after the other, each kept: the level of random batches, what "
         "this step changes in it, and what adaptive (16) adds to it on the same step, in percent. "
-        f"Averages over {listed(runs['data'])}, {folds} fold{'s' if folds > 1 else ''}; intervals are a "
+        f"Means over {listed(runs['data'])}, {folds} fold{'s' if folds > 1 else ''}; intervals are a "
         "bootstrap over datasets, bold where they exclude zero."
     )
     header = ["training"]
@@ -374,7 +379,7 @@ def tests(answers: Answers) -> str:
             f"{name}: {TITLES[metric]}",
             made.gain.datasets,
             f"{made.gain}",
-            *(f"{value:.3f}" for value in (made.gain.p, made.p_holm)),
+            *map(p_text, (made.gain.p, made.p_holm)),
             f"{made.detectable:.1f}",
             " / ".join(f"{chance:.0%}" for chance in made.next) if made.next.equal >= 0 else "-",
         )
@@ -383,8 +388,8 @@ def tests(answers: Answers) -> str:
     text = (
         "Every claim of the three answers, listed before any test: Wilcoxon's signed-rank test over "
         f"datasets, then Holm's correction for the {len(rows)} of them. *Detectable* is the "
-        "change in percent, either way, that such a test would find four times in five: a smaller "
-        "one could not have been seen here; six datasets cannot reach 0.05 after the correction at all. "
+        "change in percent, either way, that is found four times in five at level 0.05, before Holm's "
+        "correction (t approximation). "
         "The last column is a check by another route, a hierarchical model over the datasets with three "
         "folds or more: how likely the next dataset is worse, practically equal (within 0.01), or better."
     )
@@ -427,9 +432,9 @@ def in_brief(answers: Answers) -> str:
         for name, some, arm, base in rows
     ]
     note = (
-        "Change in percent against random batches on test rows (last row: of random batches), averaged "
-        "over datasets, with 95% intervals over datasets; bold where they exclude zero. Minority AP is "
-        "the average precision of the rarer labels, Macro-AP that of all."
+        "Change in the mean over datasets against random batches (last row: of random batches), in "
+        "percent, on test rows, with 95% intervals over datasets; bold where they exclude zero. Minority "
+        f"AP is the average precision of {MINORITY_LABELS}; Macro-AP is that of all labels."
     )
     header = ["what, and how it is trained", "datasets", "minority AP, %", "Macro-AP, %"]
-    return f"{table(header, lines)}\n\n{fill(note, 112)}"
+    return f"{table(header, lines)}\n\n{wrap(note)}"

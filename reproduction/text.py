@@ -1,7 +1,9 @@
 """Names, and how a cell of a table is written."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from textwrap import fill
 
 import pandas as pd
 
@@ -90,6 +92,25 @@ def listed(keys: Iterable[object]) -> str:
     'scene, yeast'
     """
     return ", ".join(sorted(set(map(str, keys))))
+
+
+def wrap(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of a page's width; a word with a hyphen stays whole."""
+    return fill(text, 112, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def p_text(p: float, digits: int = 3) -> str:
+    """Return a p-value for a table.
+
+    Examples
+    --------
+    >>> p_text(0.0312), p_text(0.0002), p_text(0.0002, 4), p_text(math.nan)
+    ('0.031', '<0.001', '0.0002', '-')
+    """
+    if math.isnan(p):
+        return "-"
+    least = 10**-digits
+    return f"<{least:.{digits}f}" if p < least else f"{p:.{digits}f}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
