@@ -1,6 +1,6 @@
 """The page's three questions, each with one table, and the claims that are made of them.
 
-What is claimed is listed in `claims` before anything is tested; Holm's correction is over that list.
+What is claimed is fixed in `claims`, not chosen by p-value; Holm's correction is over that list.
 """
 
 import math
@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import pandas as pd
-from reproduction.cells import facts_of
+from reproduction.cells import at_both_rates, facts_of, gain_at
 from reproduction.records import committed, runs_of
 from reproduction.selection.page import budgets as by_budget
 from reproduction.text import (
@@ -19,10 +19,14 @@ from reproduction.text import (
     MINORITY,
     PAPER_MODELS,
     RANDOM,
+    RATES,
     TITLES,
     UNIFORM,
+    counted,
+    folds_of,
     gain_table,
     in_interval,
+    learner_name,
     listed,
     p_text,
     percent,
@@ -33,7 +37,8 @@ from reproduction.text import (
 from tailbatch.analysis import Arm, Dataset
 from tailbatch.analysis.gains import Gain, gain, level, rank_correlation, where_all_ran
 from tailbatch.analysis.naming import compare_ways
-from tailbatch.analysis.significance import Claim, Tested, decide
+from tailbatch.analysis.published import direction_counts, directions
+from tailbatch.analysis.significance import Claim, Tested, decide, out_of_reach
 from tailbatch.results import NO_BATCHES
 from tailbatch.results.frames import Evidence, read_store
 
@@ -63,6 +68,8 @@ RUNGS = {
     "ladder-5-epoch": "epoch chosen by Macro-AP",
 }
 FIRST, *_, LAST = RUNGS.values()
+LADDER_TITLE = "## (c) Where do gains like the published ones come from? An MLP, step by step"
+_OLD_ANCHOR = "c-why-did-the-published-gains-appear"  # other pages link to it
 MINORITY_LABELS = "labels whose imbalance ratio is above the dataset's mean"
 _LOSSES = {"weighted_bce": "weighted loss", "bce": "plain BCE"}
 
@@ -108,6 +115,16 @@ class Answers:
         return where_all_ran(pd.concat(frames), arms)
 
     @cached_property
+    def both_rates(self) -> pd.DataFrame:
+        """The paper's models at its learning rate and at ten times as much."""
+        return at_both_rates(self.evidence.runs, PAPER_MODELS)
+
+    @cached_property
+    def verdicts(self) -> "pd.Series[int]":
+        """How many of the printed directions were run, confirmed and contradicted."""
+        return direction_counts(directions(self.evidence.runs)).iloc[0]
+
+    @cached_property
     def tested(self) -> dict[tuple[str, str], Tested]:
         """Every claim, tested."""
         return decide(claims(self))
@@ -128,6 +145,9 @@ def claims(answers: Answers) -> Iterator[Claim]:
     for metric in (RARE, MAP):
         for arm, name in SELECTED.items():
             yield Claim(f"(a) {name}", answers.converged, arm, RANDOM, metric)
+        for arm, name in _classical_arms():
+            title = f"(a) {name} against the ensemble"
+            yield Claim(title, answers.beside_classical, arm, RANDOM, metric)
         for epochs, runs in answers.budgets.items():
             for loss, name in _LOSSES.items():
                 title = f"(b) importance, {_epochs(epochs)}, {name}"
@@ -137,6 +157,11 @@ def claims(answers: Answers) -> Iterator[Claim]:
         for rung in (FIRST, LAST):
             name = f"(c) adaptive, {rung if rung == FIRST else 'all remedies'}"
             yield Claim(name, ladder, at(rung, ADAPTIVE), at(rung, RANDOM), metric)
+        name = "(c) random with all remedies against adaptive without"
+        yield Claim(name, ladder, at(LAST, RANDOM), at(FIRST, ADAPTIVE), metric)
+    for rate in RATES:
+        name = f"(c) adaptive, the paper's models at {rate}"
+        yield Claim(name, answers.both_rates, at(rate, ADAPTIVE), at(rate, RANDOM), RARE)
     runs = answers.evidence.runs
     models = runs[runs["learner"].isin(PAPER_MODELS)]
     overlap = where_all_ran(models, [RANDOM, UNIFORM, ADAPTIVE])
@@ -147,24 +172,26 @@ def claims(answers: Answers) -> Iterator[Claim]:
 
 def summary(answers: Answers) -> str:
     """Say in a few lines what a user should do, with a number for each."""
-    converged, ladder = answers.converged, answers.ladder
+    ladder, printed = answers.ladder, answers.verdicts
     remedies = gain(ladder, at(LAST, RANDOM), RARE, at(FIRST, RANDOM))
+    before, after = (f"{level(ladder, at(rung, RANDOM), RARE):.3f}" for rung in (FIRST, LAST))
     protocol, sound = (gain(ladder, at(r, ADAPTIVE), RARE, at(r, RANDOM)) for r in (FIRST, LAST))
     lines = [
-        f"1. **Train soundly first.** On {ladder['data'].nunique()} datasets, ordinary remedies take the "
-        f"average precision of minority labels with random batches from "
-        f"{level(ladder, at(FIRST, RANDOM), RARE):.3f} to {level(ladder, at(LAST, RANDOM), RARE):.3f} "
-        f"({in_interval(remedies)}); adaptive batches add {in_interval(protocol)} before them and "
-        f"{in_interval(sound)} after them.",
-        f"2. **Then keep random batches**, the default. {_at_convergence(converged)}",
-        f"3. **With few epochs on much data, try `importance`** and look at validation rows. "
-        f"{_with_one_epoch(answers)}",
+        f"1. **Train soundly first.** With an MLP on {ladder['data'].nunique()} datasets, ordinary "
+        f"remedies take minority AP with random batches from {before} to {after} "
+        f"({in_interval(remedies)}); adaptive batches change it by {in_interval(protocol)} before them "
+        f"and {in_interval(sound)} after. On the paper's models, {printed['confirmed']} of "
+        f"{printed['compared']} printed directions are confirmed, {printed['contradicted']} "
+        "contradicted.",
+        f"2. **Then keep random batches**, the default. {_at_convergence(answers)}",
+        f"3. {_with_few_epochs(answers)}",
     ]
     note = (
         "Numbers in percent are the change in the mean over datasets against random batches, on test "
         "rows; in brackets 95% intervals, a bootstrap over datasets. Rare labels are the aim throughout: "
         f"*minority AP* is the average precision of *minority labels*, {MINORITY_LABELS}; *Macro-AP* is "
-        "that of all labels."
+        f"that of all labels. Holm's correction is for the {len(answers.tested)} claims of this page "
+        f"([the tests](#the-claims-and-their-tests)).{_not_testable(answers)}"
     )
     return "\n\n".join(
         [
@@ -175,34 +202,73 @@ def summary(answers: Answers) -> str:
     )
 
 
-def _at_convergence(runs: pd.DataFrame) -> str:
-    """Say which strategies clearly gain or lose minority AP at convergence."""
-    gains = {name: gain(runs, arm, RARE) for arm, name in SELECTED.items()}
-    known = {name: change for name, change in gains.items() if change is not None}
-    best = max(known, key=lambda name: known[name].percent)
-    better = [name for name, change in known.items() if change.low > 0]
-    worse = [name for name, change in known.items() if change.high < 0]
-    said = f"{len(better) or 'none'} of {len(known)} strategies gains minority AP clearly"
-    lost = f" and {len(worse)} lose some" if worse else ""
+def _not_testable(answers: Answers) -> str:
+    """Say which claims rest on too few datasets for the correction; empty if none does."""
+    few = out_of_reach(answers.tested)
+    if not few:
+        return ""
+    most = max(answers.tested[key].gain.datasets for key in few)
     return (
-        f"At convergence on {runs['data'].nunique()} datasets {said}{lost}; the best is "
-        f"{best} with {in_interval(known[best])}."
+        f" The {len(few)} claims on {most} datasets or fewer cannot pass it, whatever their values; "
+        "their intervals are a description."
     )
 
 
-def _with_one_epoch(answers: Answers) -> str:
-    """Say what the least number of epochs gives."""
+def _clearly(answers: Answers, metric: str, *, better: bool) -> list[str]:
+    """Return the strategies that are better, or worse, at convergence after Holm's correction."""
+    found = {name: answers.tested.get((f"(a) {name}", metric)) for name in SELECTED.values()}
+    return [
+        name
+        for name, made in found.items()
+        if made is not None and made.significant and (made.gain.percent > 0) == better
+    ]
+
+
+def _after_holm(answers: Answers) -> str:
+    """Say which strategies are clearly better or worse at convergence."""
+    better, worse = (len(_clearly(answers, RARE, better=wanted)) for wanted in (True, False))
+    return (
+        f"{better or 'none'} of the {len(SELECTED)} strategies clearly "
+        f"{'improve' if better > 1 else 'improves'} minority AP; after Holm's correction "
+        f"{worse or 'none'} {'are' if worse > 1 else 'is'} clearly worse in it and "
+        f"{len(_clearly(answers, MAP, better=False)) or 'none'} in Macro-AP"
+    )
+
+
+def _at_convergence(answers: Answers) -> str:
+    """Say which strategies clearly gain or lose minority AP at convergence."""
+    runs = answers.converged
+    gains = {name: gain(runs, arm, RARE) for arm, name in SELECTED.items()}
+    known = {name: change for name, change in gains.items() if change is not None}
+    best = max(known, key=lambda name: known[name].percent)
+    return (
+        f"At convergence on {runs['data'].nunique()} datasets {_after_holm(answers)}. The best is "
+        f"{best} with {in_interval(known[best])} minority AP."
+    )
+
+
+def _with_few_epochs(answers: Answers) -> str:
+    """Say what the least number of epochs gives, and what of all of them survives the correction."""
+    tested = {key: made for key, made in answers.tested.items() if key[0].startswith("(b)")}
+    weighted = [made for (name, _), made in tested.items() if _LOSSES["weighted_bce"] in name]
     epochs, runs = next(iter(answers.budgets.items()))
     some = with_loss(runs, "weighted_bce")
     rare, every = (gain(some, IMPORTANCE, metric) for metric in (RARE, MAP))
+    if any(made.gain.low > 0 for made in weighted):
+        advice = "**With few epochs on much data, try `importance`** and look at validation rows."
+    else:
+        advice = "**With few epochs, keep them, too**; `importance` is no clear help."
+    better = [made.gain.percent > 0 for made in tested.values() if made.significant]
     return (
-        f"With {_epochs(epochs)} and a weighted loss it changes minority AP by {in_interval(rare)} and "
-        f"Macro-AP by {in_interval(every)} on {some['data'].nunique()} datasets."
+        f"{advice} With {_epochs(epochs)} and a weighted loss it changes minority AP by "
+        f"{in_interval(rare)} and Macro-AP by {in_interval(every)} on {some['data'].nunique()} datasets. "
+        f"After Holm's correction, of {counted(len(tested), 'claim')} about few epochs "
+        f"{better.count(True) or 'none'} shows a gain and {better.count(False) or 'none'} a loss."
     )
 
 
 def _epochs(number: int) -> str:
-    return f"{number} epoch{'' if number == 1 else 's'}"
+    return counted(number, "epoch")
 
 
 def convergence(answers: Answers) -> str:
@@ -289,7 +355,7 @@ def budgets(answers: Answers) -> str:
     )
     header = ["epochs", "loss", "batches", "datasets"]
     return "\n\n".join(
-        ["## (b) With 1, 3, 10, 30 epochs?", text, gain_table(header, rows, METRICS)]
+        ["## (b) With few epochs, does selection help?", text, gain_table(header, rows, METRICS)]
     )
 
 
@@ -306,14 +372,13 @@ def ladder(answers: Answers) -> str:
             cells += [f"{level(runs, random, metric):.3f}", step, selected]
         rows.append((rung if before is None else f"+ {rung}", *cells))
         before = rung
-    folds = runs["fold"].nunique()
     text = (
         "The MLP with Adam, L2 of 1e-4 and 100 epochs, from the paper's protocol (learning rate 1e-4, "
         "the loss averaged over labels, output biases at zero, the epoch with the best validation "
         "Macro-AUC) upward, one remedy after the other, each kept: the level of random batches, what "
         "this step changes in it, and what adaptive (16) adds to it on the same step, in percent. "
-        f"Means over {listed(runs['data'])}, {folds} fold{'s' if folds > 1 else ''}; intervals are a "
-        "bootstrap over datasets, bold where they exclude zero."
+        f"Means over {listed(runs['data'])}, {folds_of(runs)}; intervals are a bootstrap over datasets, "
+        "bold where they exclude zero."
     )
     header = ["training"]
     for title in (TITLES[RARE], TITLES[MAP]):
@@ -324,11 +389,14 @@ def ladder(answers: Answers) -> str:
     )
     return "\n\n".join(
         [
-            "## (c) Why did the published gains appear?",
+            f'<a id="{_OLD_ANCHOR}"></a>',
+            LADDER_TITLE,
             text,
             picture,
             table(header, rows),
             _reading(runs),
+            _paper_models(answers),
+            _INTERPRETATION,
             "<details><summary>Dataset by dataset</summary>",
             _ladder_by_dataset(runs),
             "</details>",
@@ -347,14 +415,43 @@ def _reading(runs: pd.DataFrame) -> str:
     }
     clear = [rung for rung, change in steps.items() if change is not None and change.clear]
     return (
-        f"Under the paper's protocol adaptive batches change minority AP by {in_interval(first)}; with "
-        f"all remedies by {in_interval(last)}. Random batches with all remedies, against adaptive "
-        f"batches under the paper's protocol: {in_interval(skipped)}. The steps that clearly change "
-        f"random batches are: {'; '.join(clear) or 'none'}. An averaged loss makes the coupled L2 as "
-        "many times stronger against each label's gradient as there are labels, and at 1e-4 the network "
-        "is still learning when training ends. Both hold back rare labels most, and batches that show "
-        "them more often make up for a part of it."
+        f"Under the paper's protocol adaptive batches change the MLP's minority AP by "
+        f"{in_interval(first)}; with all remedies by {in_interval(last)}. Random batches with all "
+        f"remedies, against adaptive batches under the paper's protocol: {in_interval(skipped)}. The "
+        "steps whose interval for random batches excludes zero are: "
+        f"{'; '.join(clear) or 'none'}."
     )
+
+
+def _paper_models(answers: Answers) -> str:
+    """Say what the records hold about the paper's own models, which are not on the ladder."""
+    printed, shared = answers.verdicts, answers.both_rates
+    said = (
+        f"The MLP is not one of the paper's {len(PAPER_MODELS)} models. On those, {printed['compared']} "
+        f"printed directions of adaptive against random batches were run: {printed['confirmed']} are "
+        f"confirmed, {printed['contradicted']} contradicted, {counted(printed['tie'], 'tie')} "
+        "([cell by cell](#beside-the-paper-cell-by-cell))."
+    )
+    slow, fast = (gain_at(shared, ADAPTIVE, RARE, rate) for rate in RATES)
+    if slow is None or fast is None:
+        return said
+    models = ", ".join(learner_name(learner) for learner in sorted(set(shared["learner"])))
+    less = "is smaller" if fast.percent < slow.percent else "is not smaller"
+    return (
+        f"{said} Adaptive batches change minority AP by {in_interval(slow)} at {RATES[0]} and by "
+        f"{in_interval(fast)} at {RATES[1]} ({models}; {fast.datasets} datasets; "
+        f"[by model](#is-it-more-than-speed)): with these models the change {less} at the higher rate."
+    )
+
+
+_INTERPRETATION = (
+    "*Interpretation.* The ladder shows that gains of this kind can come from how the baseline is "
+    "trained; it does not show that those in the paper did. Why it happens here is a reading, not a "
+    "measurement: an averaged loss makes the coupled L2 as many times stronger against each label's "
+    "gradient as there are labels, and at 1e-4 the network is still learning when training ends. Both "
+    "would hold back rare labels most, and batches that show them more often would make up for a part "
+    "of it."
+)
 
 
 def _ladder_by_dataset(runs: pd.DataFrame) -> str:
@@ -386,8 +483,9 @@ def tests(answers: Answers) -> str:
         for (name, metric), made in answers.tested.items()
     ]
     text = (
-        "Every claim of the three answers, listed before any test: Wilcoxon's signed-rank test over "
-        f"datasets, then Holm's correction for the {len(rows)} of them. *Detectable* is the "
+        "Every claim of the three answers, fixed in code (`claims` in `reproduction/questions.py`), not "
+        "chosen by p-value: Wilcoxon's signed-rank test over datasets, then Holm's correction for the "
+        f"{len(rows)} of them.{_not_testable(answers)} *Detectable* is the "
         "change in percent, either way, that is found four times in five at level 0.05, before Holm's "
         "correction (t approximation). "
         "The last column is a check by another route, a hierarchical model over the datasets with three "
@@ -434,7 +532,8 @@ def in_brief(answers: Answers) -> str:
     note = (
         "Change in the mean over datasets against random batches (last row: of random batches), in "
         "percent, on test rows, with 95% intervals over datasets; bold where they exclude zero. Minority "
-        f"AP is the average precision of {MINORITY_LABELS}; Macro-AP is that of all labels."
+        f"AP is the average precision of {MINORITY_LABELS}; Macro-AP is that of all labels. At "
+        f"convergence {_after_holm(answers)} ({len(answers.tested)} claims).{_not_testable(answers)}"
     )
     header = ["what, and how it is trained", "datasets", "minority AP, %", "Macro-AP, %"]
     return f"{table(header, lines)}\n\n{wrap(note)}"

@@ -63,7 +63,8 @@ def superseded(evidence: Evidence) -> str:
     text = (
         f"{len(runs[runs['learner'].isin(_mlps())]):,} runs trained the MLP with a loss averaged over "
         "labels and output biases at zero, so L2 held the baseline back ([question c]"
-        "(#c-why-did-the-published-gains-appear)); much of what they gained was the undoing of that. "
+        "(#c-where-do-gains-like-the-published-ones-come-from-an-mlp-step-by-step)); much of what they "
+        "gained was the undoing of that. "
         "They stay in `reproduction/records/superseded`, with the reason, and their study files in "
         "`reproduction/superseded`. What they said, at the paper's learning rate and ten times as much:"
     )

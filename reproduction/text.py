@@ -9,6 +9,7 @@ import pandas as pd
 
 from tailbatch.analysis import Arm, Learner
 from tailbatch.analysis.gains import Gain, gain
+from tailbatch.analysis.training import runs_and_folds
 
 #: The plan's learning rates as the page writes them: the paper's, and ten times as much.
 RATES = ("1e-4", "1e-3")
@@ -97,6 +98,24 @@ def listed(keys: Iterable[object]) -> str:
 def wrap(text: str, indent: str = "") -> str:
     """Return a paragraph in lines of a page's width; a word with a hyphen stays whole."""
     return fill(text, 112, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "fold"), counted(1200, "claim")
+    ('1 fold', '1,200 claims')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def folds_of(runs: pd.DataFrame) -> str:
+    """Return how many folds the cells of some runs have."""
+    counts = runs_and_folds(runs)["folds"].tolist()
+    few, many = min(counts, default=0), max(counts, default=0)
+    return counted(many, "fold") if few == many else f"{few} to {many} folds"
 
 
 def p_text(p: float, digits: int = 3) -> str:

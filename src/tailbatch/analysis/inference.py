@@ -5,7 +5,7 @@
   bootstrapped, and Wilcoxon's test is over their means, both from six datasets on.
 - Otherwise there is only an estimate. No variance is borrowed from elsewhere.
 
-Claims are listed before they are tested, and Holm's correction is over that list.
+Holm's correction is over a list of claims that is fixed in code, not chosen by p-value.
 """
 
 import math
