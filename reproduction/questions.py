@@ -39,6 +39,7 @@ from tailbatch.analysis.gains import Gain, gain, level, rank_correlation, where_
 from tailbatch.analysis.naming import compare_ways
 from tailbatch.analysis.published import direction_counts, directions
 from tailbatch.analysis.significance import Claim, Tested, decide, out_of_reach
+from tailbatch.data.preparation import FEW_POSITIVES
 from tailbatch.results import NO_BATCHES
 from tailbatch.results.frames import Evidence, read_store
 
@@ -88,16 +89,21 @@ class Answers:
     @cached_property
     def converged(self) -> pd.DataFrame:
         """The ensemble's runs with the estimator's recipe, where all strategies ran."""
-        return where_all_ran(runs_of("convergence")["convergence"], [RANDOM, *SELECTED])
+        runs = self._convergence
+        return where_all_ran(runs[runs["model"] == "ensemble"], [RANDOM, *SELECTED])
+
+    @cached_property
+    def _convergence(self) -> pd.DataFrame:
+        """All runs of the first question's studies."""
+        return pd.concat(runs_of("convergence").values(), ignore_index=True)
 
     @cached_property
     def beside_classical(self) -> pd.DataFrame:
         """The ensemble's random batches and the classical learners, each an arm, where all ran."""
-        runs, learner = runs_of("convergence"), self.converged["learner"].iloc[0]
+        runs, learner = self._convergence, self.converged["learner"].iloc[0]
         frames = [self.converged[self.converged["arm"] == RANDOM]]
         for model in CLASSICAL:
-            mine = runs["convergence-classical"]
-            mine = compare_ways(mine[mine["model"] == model], model)
+            mine = compare_ways(runs[runs["model"] == model], model)
             frames.append(mine.assign(learner=[learner] * len(mine)))
         return where_all_ran(pd.concat(frames), [RANDOM, *map(classical, CLASSICAL)])
 
@@ -188,7 +194,7 @@ def summary(answers: Answers) -> str:
     ]
     note = (
         "Numbers in percent are the change in the mean over datasets against random batches, on test "
-        "rows; in brackets 95% intervals, a bootstrap over datasets. Rare labels are the aim throughout: "
+        f"rows; in brackets bootstrapped {_intervals(answers)}. Rare labels are the aim throughout: "
         f"*minority AP* is the average precision of *minority labels*, {MINORITY_LABELS}; *Macro-AP* is "
         f"that of all labels. Holm's correction is for the {len(answers.tested)} claims of this page "
         f"([the tests](#the-claims-and-their-tests)).{_not_testable(answers)}"
@@ -207,11 +213,17 @@ def _not_testable(answers: Answers) -> str:
     few = out_of_reach(answers.tested)
     if not few:
         return ""
-    most = max(answers.tested[key].gain.datasets for key in few)
+    sizes = sorted({answers.tested[key].gain.datasets for key in few})
     return (
-        f" The {len(few)} claims on {most} datasets or fewer cannot pass it, whatever their values; "
-        "their intervals are a description."
+        f" The {len(few)} claims on {' or '.join(map(str, sizes))} datasets cannot pass it, whatever "
+        "their values; their intervals are a description."
     )
+
+
+def _intervals(answers: Answers) -> str:
+    """Say what the intervals are over."""
+    alone = any(made.gain.datasets == 1 for made in answers.tested.values())
+    return f"95% intervals over datasets{', over folds where there is only one' if alone else ''}"
 
 
 def _clearly(answers: Answers, metric: str, *, better: bool) -> list[str]:
@@ -261,9 +273,10 @@ def _with_few_epochs(answers: Answers) -> str:
     better = [made.gain.percent > 0 for made in tested.values() if made.significant]
     return (
         f"{advice} With {_epochs(epochs)} and a weighted loss it changes minority AP by "
-        f"{in_interval(rare)} and Macro-AP by {in_interval(every)} on {some['data'].nunique()} datasets. "
-        f"After Holm's correction, of {counted(len(tested), 'claim')} about few epochs "
-        f"{better.count(True) or 'none'} shows a gain and {better.count(False) or 'none'} a loss."
+        f"{in_interval(rare)} and Macro-AP by {in_interval(every)} on "
+        f"{counted(some['data'].nunique(), 'dataset')}. After Holm's correction, of "
+        f"{counted(len(tested), 'claim')} about few epochs {better.count(True) or 'none'} shows a gain "
+        f"and {better.count(False) or 'none'} a loss."
     )
 
 
@@ -280,12 +293,17 @@ def convergence(answers: Answers) -> str:
         for arm, name in ((RANDOM, "ensemble, random"), *_classical_arms())
     ]
     text = (
-        f"The estimator's model and recipe, spelled out in `reproduction/convergence/networks.toml`: "
-        f"plain BCE, at least 1,000 steps and five epochs, a cosine to zero, the last epoch; "
-        f"{runs['data'].nunique()} datasets, {runs['fold'].nunique()} "
-        f"fold{'s' if runs['fold'].nunique() > 1 else ''}, "
-        "the paper's preparation. Change in the mean over datasets against random batches, in percent, "
-        "bold where the interval excludes zero, then on how many datasets it is better:"
+        "The estimator's model, trained to the end of its recipe "
+        f"(`reproduction/convergence/networks.toml`): {_recipe(runs)}. "
+        f"{counted(runs['data'].nunique(), 'dataset')}, {folds_of(runs)}, {_preparations(runs)}. Change "
+        "in the mean over datasets against random batches, in percent, bold where the interval excludes "
+        "zero, then on how many datasets it is better:"
+    )
+    pooling = (
+        "All values are means over folds: the records keep no scores of single rows, so held-out rows "
+        "cannot be pooled, and where a fold has few positives of a label its AP is noisy. [How to train]"
+        "(training.md#what-a-user-would-pick-instead) has the default and its rivals on pooled "
+        "out-of-fold rows."
     )
     levels = (
         "What random batches reach, beside classical learners on the same rows, on the "
@@ -300,6 +318,7 @@ def convergence(answers: Answers) -> str:
             gain_table(["batches"], rows, METRICS),
             "![Change against random batches at convergence for each strategy, with intervals]"
             "(assets/results.svg)",
+            pooling,
             levels,
             table(["learner", *titles, "minority AP, %", "Macro-AP, %"], reached),
             "<details><summary>Dataset by dataset</summary>",
@@ -307,6 +326,31 @@ def convergence(answers: Answers) -> str:
             "</details>",
         ]
     )
+
+
+def _recipe(runs: pd.DataFrame) -> str:
+    """Say how long the networks of the first question train, as their records have it."""
+    plans = sorted(set(zip(runs["plan_epochs"], runs["plan_min_steps"], strict=True)))
+    lengths = [
+        f"{counted(int(epochs), 'epoch')}, at least {steps:,.0f} steps" for epochs, steps in plans
+    ]
+    return (
+        f"plain BCE, {' or '.join(lengths)}, a rate that falls to zero along a cosine, and the network "
+        "of the last epoch"
+    )
+
+
+def _preparations(runs: pd.DataFrame) -> str:
+    """Say how the datasets were prepared, as their records have it."""
+    kinds: dict[str, list[Dataset]] = {}
+    for kind, data in sorted(set(zip(runs["preparation"], runs["data"], strict=True))):
+        kinds.setdefault(kind, []).append(data)
+    usual = max(kinds, key=lambda kind: len(kinds[kind]))
+    said = f"preparation `{usual}`"
+    if usual == "paper":
+        said += f", which drops labels with at most {FEW_POSITIVES} positives"
+    others = [f"{listed(data)} `{kind}`" for kind, data in kinds.items() if kind != usual]
+    return f"{said} ({'; '.join(others)})" if others else said
 
 
 def _classical_arms() -> list[tuple[Arm, str]]:
@@ -322,7 +366,7 @@ def _against(runs: pd.DataFrame, arm: Arm) -> list[str]:
 def _by_dataset(answers: Answers) -> str:
     """Set the gain in minority AP beside how imbalanced a dataset is, the least imbalanced first."""
     runs = answers.converged
-    ratios = facts_of(read_store(committed("convergence")))["mean_imbalance_ratio"]
+    ratios = facts_of(read_store(committed("convergence")), runs)["mean_imbalance_ratio"]
     rows: list[tuple[object, ...]] = []
     gains: dict[Arm, dict[Dataset, float]] = {arm: {} for arm in SELECTED}
     for data in sorted(set(runs["data"]), key=lambda name: ratios.get(name, 0)):
@@ -340,6 +384,7 @@ def _by_dataset(answers: Answers) -> str:
 
 def budgets(answers: Answers) -> str:
     """Answer the second question: the same with few epochs."""
+    every = pd.concat(answers.budgets.values())
     rows = []
     for epochs, runs in answers.budgets.items():
         for loss, name in _LOSSES.items():
@@ -349,9 +394,9 @@ def budgets(answers: Answers) -> str:
                 rows.append((before, some, arm, RANDOM))
     text = (
         "The same model and optimizer, the rate chosen for random batches on validation rows, and only "
-        "so many epochs. Change in the mean over datasets against random batches with the same loss and "
-        "epochs, in percent; [what selection adds](selection_evidence.md) has every strategy, "
-        "GoEmotions, and the rates:"
+        f"so many epochs; {folds_of(every)}, {_preparations(every)}. Change in the mean over datasets "
+        "against random batches with the same loss and epochs, in percent; [what selection adds]"
+        "(selection_evidence.md) has every strategy, the datasets one by one, and the rates:"
     )
     header = ["epochs", "loss", "batches", "datasets"]
     return "\n\n".join(
@@ -531,7 +576,7 @@ def in_brief(answers: Answers) -> str:
     ]
     note = (
         "Change in the mean over datasets against random batches (last row: of random batches), in "
-        "percent, on test rows, with 95% intervals over datasets; bold where they exclude zero. Minority "
+        f"percent, on test rows, with {_intervals(answers)}; bold where they exclude zero. Minority "
         f"AP is the average precision of {MINORITY_LABELS}; Macro-AP is that of all labels. At "
         f"convergence {_after_holm(answers)} ({len(answers.tested)} claims).{_not_testable(answers)}"
     )

@@ -87,7 +87,7 @@ def _pressures(evidence: Evidence) -> str:
     """Set the best pressure of minority beside how imbalanced the labels are."""
     arms = _PRESSURES | {MINORITY: "MeanIR"}
     shared = where_all_ran(evidence.runs, [RANDOM, *arms])
-    ratios = facts_of(evidence)["mean_imbalance_ratio"]
+    ratios = facts_of(evidence, shared)["mean_imbalance_ratio"]
     cells = sorted(cells_of(shared), key=lambda cell: (ratios[cell[0]], cell[1]))
     rows = []
     for data, learner in cells:

@@ -101,7 +101,8 @@ def out_of_reach(tested: Mapping[tuple[str, str], Tested]) -> list[tuple[str, st
     """Return the claims that could not be significant, whatever their values: too few datasets.
 
     Over n datasets Wilcoxon's p-value is at least 2 / 2^n. Holm's correction multiplies the smallest of
-    m p-values by m or more, so m claims on at most n datasets stay at m 2 / 2^n or above.
+    m p-values by m or more, so m claims on at most n datasets stay at m 2 / 2^n or above. Claims on fewer
+    datasets than that test needs are left out.
 
     Examples
     --------
@@ -112,6 +113,7 @@ def out_of_reach(tested: Mapping[tuple[str, str], Tested]) -> list[tuple[str, st
     [('one', 'macro_f'), ('two', 'macro_f')]
     """
     sizes = {key: claim.gain.datasets for key, claim in tested.items()}
+    sizes = {key: n for key, n in sizes.items() if n >= stats.FEWEST_DATASETS}
     up_to = {n: sum(size <= n for size in sizes.values()) for n in sizes.values()}
     least = {n: max(up_to[m] * 2 / 2**m for m in up_to if m >= n) for n in up_to}
     return [key for key, n in sizes.items() if least[n] >= LEVEL]
