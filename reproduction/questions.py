@@ -36,12 +36,14 @@ from reproduction.text import (
 
 from tailbatch.analysis import Arm, Dataset
 from tailbatch.analysis.gains import Gain, gain, level, rank_correlation, where_all_ran
+from tailbatch.analysis.inference import SIMULATIONS, bootstrap_coverage
 from tailbatch.analysis.naming import compare_ways
 from tailbatch.analysis.published import direction_counts, directions
 from tailbatch.analysis.significance import Claim, Tested, decide, out_of_reach
 from tailbatch.data.preparation import FEW_POSITIVES
 from tailbatch.results import NO_BATCHES
 from tailbatch.results.frames import Evidence, read_store
+from tailbatch.stats import FEWEST_DATASETS
 
 RARE, MAP = "minority_average_precision", "macro_average_precision"
 METRICS = (RARE, MAP, "tuned_macro_f", "tuned_micro_f")
@@ -429,8 +431,8 @@ def ladder(answers: Answers) -> str:
     for title in (TITLES[RARE], TITLES[MAP]):
         header += [f"{title}, random", "step, %", "adaptive against random, %"]
     picture = (
-        "![Minority AP and Macro-AP of random and adaptive batches from the paper's protocol to sound "
-        "training](assets/ladder.svg)"
+        "![Minority AP of random and adaptive batches from the paper's protocol to sound training, and "
+        "the change by adaptive batches on each step, with intervals](assets/ladder.svg)"
     )
     return "\n\n".join(
         [
@@ -532,13 +534,29 @@ def tests(answers: Answers) -> str:
         "chosen by p-value: Wilcoxon's signed-rank test over datasets, then Holm's correction for the "
         f"{len(rows)} of them.{_not_testable(answers)} *Detectable* is the "
         "change in percent, either way, that is found four times in five at level 0.05, before Holm's "
-        "correction (t approximation). "
+        f"correction (t approximation). {_coverage(answers)} "
         "The last column is a check by another route, a hierarchical model over the datasets with three "
         "folds or more: how likely the next dataset is worse, practically equal (within 0.01), or better."
     )
     header = ["claim", "datasets", "change, %", "p", "p (Holm)", "detectable, %"]
     header += ["next dataset: worse / equal / better"]
     return "\n\n".join(["## The claims and their tests", text, table(header, rows)])
+
+
+def _coverage(answers: Answers) -> str:
+    """Say how often the intervals contain the truth, by simulation, for the sizes on this page."""
+    sizes = {made.gain.datasets for made in answers.tested.values()}
+    ends = sorted(n for n in sizes if n >= FEWEST_DATASETS)
+    ends = sorted({ends[0], ends[-1]})
+    even, skewed = (
+        " and ".join(f"{bootstrap_coverage(n, skewed=skewed):.0%}" for n in ends)
+        for skewed in (False, True)
+    )
+    return (
+        f"In {SIMULATIONS:,} simulations each, the 95% intervals over "
+        f"{' and '.join(map(str, ends))} datasets contain the true change in {even} of cases if gains "
+        f"are normal, in {skewed} if they are exponential: most small, a few very large."
+    )
 
 
 def in_brief(answers: Answers) -> str:
