@@ -69,10 +69,12 @@ package: $(DEV)
 minimal: $(DEV)
 	$(BIN)/python scripts/versions.py --oldest
 
-# Rebuilds docs/reproduction.md, docs/finetuning.md and the README's results; with STORE=folder, collects its
-# records first. Those of the fine-tuning: python -m reproduction.finetune FOLDER
+# Rebuilds docs/reproduction.md, docs/selection_evidence.md, docs/finetuning.md and the README's results; with
+# STORE=folder, collects the records of the first. Those of the others: python -m reproduction.selection
+# collect FOLDER and python -m reproduction.finetune FOLDER
 reproduction: $(DEV)
 	$(BIN)/python -m reproduction $(STORE)
+	$(BIN)/python -m reproduction.selection
 	$(BIN)/python -m reproduction.finetune
 
 docs: export NO_MKDOCS_2_WARNING = 1

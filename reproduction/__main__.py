@@ -15,7 +15,7 @@ from reproduction.questions import RUNGS, SELECTED, Answers, at
 from reproduction.records import HERE, collect, committed
 from reproduction.text import ADAPTIVE, RANDOM
 
-from tailbatch.analysis.gains import level
+from tailbatch.analysis.gains import gain, level
 from tailbatch.analysis.published import directions
 from tailbatch.results import ResultStore
 
@@ -62,15 +62,16 @@ def page(answers: Answers) -> str:
 def pictures(answers: Answers) -> None:
     """Draw what the page and the README show."""
     draw_results(answers.converged, SELECTED, PICTURES / "results.svg")
-    arms = {"random": RANDOM, "adaptive (16)": ADAPTIVE}
+    runs, rungs = answers.ladder, list(RUNGS.values())
     levels = {
-        metric: {
-            name: [level(answers.ladder, at(rung, arm), metric) for rung in RUNGS.values()]
-            for name, arm in arms.items()
-        }
+        name: [level(runs, at(rung, arm), questions.RARE) for rung in rungs]
+        for name, arm in (("random", RANDOM), ("adaptive (16)", ADAPTIVE))
+    }
+    changes = {
+        metric: [gain(runs, at(rung, ADAPTIVE), metric, at(rung, RANDOM)) for rung in rungs]
         for metric in (questions.RARE, questions.MAP)
     }
-    draw_ladder(levels, PICTURES / "ladder.svg")
+    draw_ladder(levels, changes, PICTURES / "ladder.svg")
     draw_printed(directions(answers.evidence.runs), PICTURES / "printed.svg")
 
 

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from reproduction.text import PAPER_MODELS, TITLES, learner_name
 
 from tailbatch.analysis import Arm
-from tailbatch.analysis.gains import gain
+from tailbatch.analysis.gains import Gain, gain
 from tailbatch.analysis.inference import sign
 
 _RANDOM_AND_SELECTED = "#7f7f7f", "#d55e00"
+_BY_METRIC = "#d55e00", "#0072b2"
 #: The steps of the ladder, short enough for an axis.
 _STEPS = (
     "paper's\nprotocol",
@@ -52,52 +53,82 @@ def draw_results(runs: pd.DataFrame, arms: Mapping[Arm, str], path: Path) -> Non
             axes.axvline(0, color="black", linewidth=0.8)
             axes.set_title(TITLES[metric], fontsize=9)
             axes.set_yticks([])
-        panels[0].set_yticks(range(len(arms)), list(arms.values()))
-        for axes in panels:
+            axes.spines["left"].set_visible(False)  # the line at zero is the axis
             axes.set_ylim(len(arms) - 0.5, -0.5)
+            axes.margins(x=0.06)
+        panels[0].set_yticks(range(len(arms)), list(arms.values()))
+        panels[0].tick_params(axis="y", length=0)
         figure.supxlabel(
             "change against random batches at convergence, % (right is better; 95% intervals)",
             fontsize=9,
         )
 
 
-def draw_ladder(levels: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
-    """Draw what random and adaptive batches reach on each step: metric, then arm, then values."""
-    with picture(path, columns=len(levels), height=3.2) as (_, panels):
-        for axes, (metric, arms) in zip(panels, levels.items(), strict=True):
-            for color, (name, values) in zip(_RANDOM_AND_SELECTED, arms.items(), strict=True):
-                axes.plot(
-                    range(len(values)), values, marker="o", markersize=4, color=color, label=name
-                )
-            axes.set_title(TITLES[metric], fontsize=9)
-            axes.set_ylim(bottom=0)
-            axes.set_xticks(range(len(_STEPS)), _STEPS, fontsize=7)
-        panels[0].legend(loc="lower right", frameon=False)
+def draw_ladder(
+    levels: Mapping[str, Sequence[float]], changes: Mapping[str, Sequence[Gain | None]], path: Path
+) -> None:
+    """Draw each step's minority AP by arm, and what adaptive changes on it by metric, with intervals."""
+    with picture(path, columns=2, height=3.6) as (_, (left, right)):
+        for color, marker, (name, values) in zip(
+            _RANDOM_AND_SELECTED, ("o", "s"), levels.items(), strict=True
+        ):
+            left.plot(
+                range(len(values)), values, marker=marker, markersize=5, color=color, label=name
+            )
+        left.set_ylim(0, 1.15 * max(map(max, levels.values())))
+        left.set_title(f"{TITLES[_METRICS[0]]}, mean over datasets", fontsize=9)
+        left.legend(loc="lower right", frameon=False)
+        for shift, color, marker, (metric, gains) in zip(
+            (-0.12, 0.12), _BY_METRIC, ("s", "D"), changes.items(), strict=True
+        ):
+            known = [(step + shift, gain) for step, gain in enumerate(gains) if gain is not None]
+            reach = [(gain.percent - gain.low, gain.high - gain.percent) for _, gain in known]
+            right.errorbar(
+                [place for place, _ in known],
+                [gain.percent for _, gain in known],
+                yerr=np.nan_to_num(np.transpose(reach)),
+                fmt=marker,
+                color=color,
+                markersize=4.5,
+                capsize=2.5,
+                label=TITLES[metric],
+            )
+        right.axhline(0, color="black", linewidth=0.8)
+        right.set_title("adaptive against random, %, with 95% intervals", fontsize=9)
+        right.margins(y=0.08)
+        right.legend(loc="upper right", frameon=False)
+        for axes in (left, right):
+            axes.set_xlim(-0.4, len(_STEPS) - 0.6)
+            axes.set_xticks(range(len(_STEPS)), _STEPS, fontsize=8)
 
 
 def draw_printed(directions: pd.DataFrame, path: Path) -> None:
     """Draw what adaptive changes, ours against the printed, a point for each dataset and model."""
     metrics = ("macro_auc", "macro_f")
     run = directions.dropna(subset="ours_adaptive")
-    with picture(path, columns=len(metrics), height=3.4) as (figure, panels):
+    with picture(path, columns=len(metrics), height=4.6) as (figure, panels):
         for axes, metric in zip(panels, metrics, strict=True):
-            for model, color in _MODELS.items():
+            values = [0.0]
+            for (model, color), marker in zip(_MODELS.items(), "osD^v", strict=True):
                 some = run[(run["metric"] == metric) & (run["model"].str.casefold() == model.model)]
                 theirs, ours = (
                     100 * sign(metric) * (some[after] - some[before])
                     for after, before in (("adaptive", "random"), ("ours_adaptive", "ours_random"))
                 )
-                axes.scatter(theirs, ours, s=18, color=color, label=learner_name(model))
+                axes.scatter(
+                    theirs, ours, s=22, marker=marker, color=color, label=learner_name(model)
+                )
+                values += [*theirs, *ours]
             axes.axhline(0, color="black", linewidth=0.8)
             axes.axvline(0, color="black", linewidth=0.8)
-            axes.axline((0, 0), slope=1, color="black", linewidth=0.8, linestyle=":")
-            axes.set_title(TITLES[metric], fontsize=9)
-        panels[0].set_ylabel("ours")
+            axes.axline((0, 0), slope=1, color="black", linewidth=0.8, linestyle=":", label="equal")
+            room = 0.06 * (max(values) - min(values))
+            ends = min(values) - room, max(values) + room
+            axes.set(xlim=ends, ylim=ends, aspect="equal")
+            axes.set_title(f"{TITLES[metric]}: adaptive minus random, points of 100", fontsize=9)
+            axes.set_xlabel("printed (right is better)")
+            axes.set_ylabel("ours (up is better)")
         legend_above(figure, panels[0])
-        figure.supxlabel(
-            "printed: adaptive minus random in points of 100 (above 0 is better; dotted: the same)",
-            fontsize=9,
-        )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pandas as pd
+from reproduction.cells import STAND_INS
 from reproduction.records import HERE, plans, runs_of
 from reproduction.text import (
     ADAPTIVE,
@@ -15,8 +16,10 @@ from reproduction.text import (
     RANDOM,
     TITLES,
     UNIFORM,
+    folds_of,
     learner_name,
     listed,
+    p_text,
     rate_name,
     table,
 )
@@ -25,7 +28,12 @@ from tailbatch.analysis import Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
 from tailbatch.analysis.gains import gain
 from tailbatch.analysis.published import dataset_key, direction_counts, directions, printed
-from tailbatch.analysis.training import runs_and_folds, same_warm_ups
+from tailbatch.analysis.training import (
+    hours_of,
+    runs_and_folds,
+    same_warm_ups,
+    seconds_an_epoch,
+)
 from tailbatch.results.frames import Evidence
 from tailbatch.study import load_study
 
@@ -43,9 +51,9 @@ def what_was_run(evidence: Evidence) -> str:
         [
             "## The paper's models: what was run",
             f"{len(runs):,} of {len(planned(evidence)):,} planned runs, each 100 epochs with batches of "
-            "128, Adam (learning rate 1e-4, L2 1e-4), three epochs of warm-up, one thread, seed 0, five "
-            "folds (80% training, 10% validation, 10% test), the paper's preparation of the data, and "
-            "the epoch with the best validation Macro-AUC. MPVAE learns at 1e-3, its "
+            "128, Adam (learning rate 1e-4, L2 1e-4), three epochs of warm-up, one thread, seed 0, "
+            f"{folds_of(runs)} (80% training, 10% validation, 10% test), the paper's preparation of the "
+            "data, and the epoch with the best validation Macro-AUC. MPVAE learns at 1e-3, its "
             "authors' own rate. For one dataset, model and fold all strategies share rows, "
             f"initial weights and warm-up, bit for bit: {_shared_warm_ups(runs)}. Runs, and in brackets "
             "their folds:",
@@ -157,26 +165,23 @@ def presets(evidence: Evidence) -> str:
     for name, runs in tried.items():
         plain = runs.assign(learner=[Learner(learner.model) for learner in runs["learner"]])
         cells = directions(plain)
-        both = cells["ours_random"].notna() & usual["ours_random"].notna()
-        mine, others = (direction_counts(some[both]) for some in (cells, usual))
-        if not len(mine):
+        ran = cells["ours_random"].notna()
+        if not ran.any():
             continue
-        total, close, before = (
-            mine["random"].iloc[0],
-            mine["close"].iloc[0],
-            others["close"].iloc[0],
-        )
-        rows.append((name, listed(cells.loc[both, "dataset"]), total, close, before))
+        counts = [direction_counts(some[ran]).iloc[0] for some in (cells, usual)]
+        close = (f"{count['close']} of {count['random']}" for count in counts)
+        rows.append((name, listed(cells.loc[ran, "dataset"]), *close))
         if "preset" in name:
-            details += _preset_rows(name, cells[both], usual[both])
+            details += _preset_rows(name, cells[ran], usual[ran])
     text = (
         "Settings that bring our random batches closer to the printed ones, or not. `port` is C2AE as a "
         "common PyTorch port has it, `without-dropout` is MPVAE without dropout and L2, `reference` what "
         "the code released with the paper does ([cards](../src/tailbatch/models/README.md)); presets "
         "learn at 1e-3. How many of their cells, a dataset and metric each, are within 0.03 of the "
-        "printed one, and how many of the same cells are with the settings of the rest of this page:"
+        "printed one, and how many of the same cells are with the settings of the rest of this page, as "
+        "far as they were run with them:"
     )
-    header = ["settings", "datasets", "cells", "within 0.03", "usual settings within 0.03"]
+    header = ["settings", "datasets", "cells within 0.03", "the same cells with usual settings"]
     names = [TITLES[metric] for metric in PAPER_METRICS]
     return "\n\n".join(
         [
@@ -197,11 +202,15 @@ def _preset_rows(name: str, cells: pd.DataFrame, usual: pd.DataFrame) -> list[tu
             some[some["dataset"] == dataset].set_index("metric") for some in (cells, usual)
         )
         said = (
-            f"{mine['random']:.3f}, {mine['ours_random']:.3f}, {other['ours_random']:.3f}"
+            f"{mine['random']:.3f}, {mine['ours_random']:.3f}, {_known(other['ours_random'])}"
             for mine, other in ((here.loc[m], there.loc[m]) for m in PAPER_METRICS)
         )
         rows.append((f"{dataset}, {name}", *said))
     return rows
+
+
+def _known(value: float) -> str:
+    return "-" if pd.isna(value) else f"{value:.3f}"
 
 
 def not_run(evidence: Evidence) -> str:
@@ -219,11 +228,17 @@ def not_run(evidence: Evidence) -> str:
         else:
             rows.append((math.inf, (model, name, "-", "-", "not measured")))
     rows.sort()
+    timed = {name: STAND_INS.get(dataset_key(name)) for name in absent["dataset"]}
+    stand_ins = " ".join(
+        f"{name} was timed on {there}: its own file is not here."
+        for name, there in timed.items()
+        if there
+    )
     text = (
         f"{len(rows)} of {len(cells.drop_duplicates(['model', 'dataset']))} cells of the paper's table "
         "were not run. Each was trained for a few steps on one core (`python -m reproduction.costs`) and "
         "extrapolated to one fold: 100 epochs with random and 100 with adaptive batches, validation "
-        "included, in hours of processor time."
+        f"included, in hours of processor time. {stand_ins}"
     )
     header = ["model", "dataset", "million parameters", "seconds a step", "hours"]
     return "\n\n".join(
@@ -235,23 +250,32 @@ def figures(evidence: Evidence) -> str:
     """Say of each figure of the paper how many of the runs behind it are in the records."""
     facts = evidence.datasets.drop_duplicates("dataset").set_index("dataset")
     known, there = defaultdict(str, facts["digest"].to_dict()), set(evidence.runs["digest"])
-    rows = []
+    rows, seconds = [], seconds_an_epoch(evidence.runs)
     for number in (1, 3, 4, 5, 6, 7, 8):
         study = load_study(f"figure-{number}")
-        runs = {spec.digest for spec in study.specs(known)}
+        specs = {spec.digest: spec for spec in study.specs(known)}
+        hours, timed = hours_of(specs.values(), seconds)
         rows.append(
-            (f"Figure {number}", study.title.rpartition(" (")[0], len(runs), len(runs & there))
+            (
+                f"Figure {number}",
+                study.title.rpartition(" (")[0],
+                len(specs),
+                len(specs.keys() & there),
+                f"{hours:.2g} ({timed})" if timed else "-",
+            )
         )
     text = (
         "`tailbatch study run figure-3` makes the full runs behind a figure, `--quick` a small variant, "
-        "which the tests run. Figure 2 is a flowchart. Most need DELA on bibtex, about an hour a run, or "
-        "five folds of several datasets; full runs in the records:"
+        "which the tests run. Figure 2 is a flowchart. The full runs behind each, and how many of them "
+        "are in the records. Hours are the epochs of these runs times the mean seconds of an epoch in "
+        "the records with the same model, dataset and batch size, on a shared machine; in brackets the "
+        "number of runs that they are for, as the others have no such record:"
     )
     return "\n\n".join(
         [
             "### The paper's figures",
             text,
-            table(["figure", "shows", "runs", "in the records"], rows),
+            table(["figure", "shows", "runs", "in the records", "hours (of runs)"], rows),
         ]
     )
 
@@ -268,8 +292,10 @@ def verdicts(evidence: Evidence) -> str:
             continue
         outcome, p = theirs.loc[(model.model, metric), ["outcome", "p_value"]]
         better = f"{random.better_cells} of {random.cells}"
-        ours = (random.datasets, better, f"{random.p:.4f}", f"{uniform.p:.4f}")
-        rows.append((f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p:.4f})"))
+        ours = (random.datasets, better, p_text(random.p, 4), p_text(uniform.p, 4))
+        rows.append(
+            (f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p_text(p, 4)})")
+        )
     text = (
         "Wilcoxon's signed-rank test over the means of the datasets, as in the paper's Table 3, with "
         "random and with `uniform` as the baseline; `uniform` draws independent batches without any "
@@ -283,6 +309,6 @@ def verdicts(evidence: Evidence) -> str:
             text,
             table([*header, "p against uniform", "printed"], rows)
             if rows
-            else "No model ran on two.",
+            else "No model ran on six.",
         ]
     )

@@ -48,7 +48,7 @@ def _by_model(runs: pd.DataFrame, arm: Arm, metric: str, model: Learner) -> str:
 def _strategy_note(runs: pd.DataFrame) -> str:
     cells = len(runs.drop_duplicates(CELL))
     return (
-        "Change of the average over datasets in percent against random, positive is better, with its 95% "
+        "Change in the mean over datasets against random, in percent, positive is better, with its 95% "
         f"interval ({cells} cells of the five models), bold where it excludes zero; then on how many "
         "cells the strategy is better. Each strategy is compared on the cells it ran in. These tables "
         "describe: nothing in them is corrected for the number of comparisons."

@@ -63,7 +63,8 @@ def superseded(evidence: Evidence) -> str:
     text = (
         f"{len(runs[runs['learner'].isin(_mlps())]):,} runs trained the MLP with a loss averaged over "
         "labels and output biases at zero, so L2 held the baseline back ([question c]"
-        "(#c-why-did-the-published-gains-appear)); much of what they gained was the undoing of that. "
+        "(#c-where-do-gains-like-the-published-ones-come-from-an-mlp-step-by-step)); much of what they "
+        "gained was the undoing of that. "
         "They stay in `reproduction/records/superseded`, with the reason, and their study files in "
         "`reproduction/superseded`. What they said, at the paper's learning rate and ten times as much:"
     )
@@ -86,7 +87,7 @@ def _pressures(evidence: Evidence) -> str:
     """Set the best pressure of minority beside how imbalanced the labels are."""
     arms = _PRESSURES | {MINORITY: "MeanIR"}
     shared = where_all_ran(evidence.runs, [RANDOM, *arms])
-    ratios = facts_of(evidence)["mean_imbalance_ratio"]
+    ratios = facts_of(evidence, shared)["mean_imbalance_ratio"]
     cells = sorted(cells_of(shared), key=lambda cell: (ratios[cell[0]], cell[1]))
     rows = []
     for data, learner in cells:

@@ -1,12 +1,15 @@
 """Names, and how a cell of a table is written."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from textwrap import fill
 
 import pandas as pd
 
 from tailbatch.analysis import Arm, Learner
 from tailbatch.analysis.gains import Gain, gain
+from tailbatch.analysis.training import runs_and_folds
 
 #: The plan's learning rates as the page writes them: the paper's, and ten times as much.
 RATES = ("1e-4", "1e-3")
@@ -90,6 +93,43 @@ def listed(keys: Iterable[object]) -> str:
     'scene, yeast'
     """
     return ", ".join(sorted(set(map(str, keys))))
+
+
+def wrap(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of a page's width; a word with a hyphen stays whole."""
+    return fill(text, 112, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "fold"), counted(1200, "claim")
+    ('1 fold', '1,200 claims')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def folds_of(runs: pd.DataFrame) -> str:
+    """Return how many folds the cells of some runs have."""
+    counts = runs_and_folds(runs)["folds"].tolist()
+    few, many = min(counts, default=0), max(counts, default=0)
+    return counted(many, "fold") if few == many else f"{few} to {many} folds"
+
+
+def p_text(p: float, digits: int = 3) -> str:
+    """Return a p-value for a table.
+
+    Examples
+    --------
+    >>> p_text(0.0312), p_text(0.0002), p_text(0.0002, 4), p_text(math.nan)
+    ('0.031', '<0.001', '0.0002', '-')
+    """
+    if math.isnan(p):
+        return "-"
+    least = 10**-digits
+    return f"<{least:.{digits}f}" if p < least else f"{p:.{digits}f}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -10,15 +10,16 @@ import pytest
 import reproduction.__main__ as reproduction
 from reproduction import causes, cells, costs, paper, questions, records, speed, strategies
 
-from tailbatch.analysis import Arm, Dataset, Learner
+from tailbatch.analysis import Arm, Dataset, Learner, significance
 from tailbatch.analysis.comparisons import PAPER_METRICS
 from tailbatch.analysis.gains import Gain, gain, pairs, rank_correlation, where_all_ran
 from tailbatch.analysis.inference import sign
 from tailbatch.analysis.naming import compare_rates
 from tailbatch.analysis.published import dataset_key, directions
-from tailbatch.analysis.significance import Claim, decide, validation_ranks
+from tailbatch.analysis.significance import Claim, decide, out_of_reach, validation_ranks
 from tailbatch.results import ResultStore
 from tailbatch.results.archive import Archive, read_archive
+from tailbatch.stats import holm
 
 RANDOM, ADAPTIVE, MINORITY = map(Arm, ("random", "adaptive", "minority"))
 
@@ -221,7 +222,10 @@ def test_a_study_file_is_written_once_and_not_for_anothers_sake(tmp_path):
 
 
 def test_the_records_stay_small_and_those_that_are_superseded_say_why():
-    files = sorted(records.RECORDS.rglob("*.jsonl.gz"))
+    # Those of every page: this one's, and in folders of their own selection's and the fine-tuning's.
+    files = sorted(records.HERE.rglob("*.jsonl.gz"))
+    rooms = {path.relative_to(records.HERE).parts[0] for path in files}
+    assert {"records", "selection", "finetune"} <= rooms
     assert sum(path.stat().st_size for path in files) < 20e6
     old = [path.stem for path in files if path.parent.name == "superseded"]
     assert old
@@ -269,3 +273,17 @@ def test_the_page_computes_nothing_itself():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         }
         assert not called & arithmetic, path.name
+
+
+def test_claims_on_too_few_datasets_are_named_as_such():
+    def tested(p, datasets):
+        return significance.Tested(Gain(1.0, 0.5, 2.0, p, 1, datasets, datasets), p)
+
+    made = {("six", "macro_f"): tested(2 / 2**6, 6), ("ten", "macro_f"): tested(2 / 2**10, 10)}
+    assert out_of_reach(made) == []
+    made |= {("more", "macro_f"): tested(2 / 2**6, 6)}
+    few = out_of_reach(made)
+    assert few == [("six", "macro_f"), ("more", "macro_f")]
+    # The correction itself agrees, however small the other p-values are.
+    p_holm = holm([claim.gain.p for claim in made.values()])
+    assert [key for key, p in zip(made, p_holm, strict=True) if p >= 0.05] == few

@@ -1,7 +1,7 @@
 """Tests over datasets: Wilcoxon's by model and metric, and mean ranks with critical differences."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -95,6 +95,28 @@ def decide(claims: Iterable[Claim]) -> dict[tuple[str, str], Tested]:
     return {
         key: claim._replace(p_holm=p) for (key, claim), p in zip(made.items(), p_holm, strict=True)
     }
+
+
+def out_of_reach(tested: Mapping[tuple[str, str], Tested]) -> list[tuple[str, str]]:
+    """Return the claims that could not be significant, whatever their values: too few datasets.
+
+    Over n datasets Wilcoxon's p-value is at least 2 / 2^n. Holm's correction multiplies the smallest of
+    m p-values by m or more, so m claims on at most n datasets stay at m 2 / 2^n or above. Claims on fewer
+    datasets than that test needs are left out.
+
+    Examples
+    --------
+    >>> made = Tested(Gain(1.0, 0.5, 2.0, 0.03125, 6, 6, 6), 0.0625)
+    >>> out_of_reach({("one", "macro_f"): made})
+    []
+    >>> out_of_reach({("one", "macro_f"): made, ("two", "macro_f"): made})
+    [('one', 'macro_f'), ('two', 'macro_f')]
+    """
+    sizes = {key: claim.gain.datasets for key, claim in tested.items()}
+    sizes = {key: n for key, n in sizes.items() if n >= stats.FEWEST_DATASETS}
+    up_to = {n: sum(size <= n for size in sizes.values()) for n in sizes.values()}
+    least = {n: max(up_to[m] * 2 / 2**m for m in up_to if m >= n) for n in up_to}
+    return [key for key, n in sizes.items() if least[n] >= LEVEL]
 
 
 def mean_ranks(means: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from tailbatch.analysis.curves import epochs_to_lowest
 from tailbatch.analysis.fairness import still_learning
 from tailbatch.analysis.gains import PAIR, pairs
 from tailbatch.analysis.keys import CELL, Arm
+from tailbatch.results import RunSpec
 from tailbatch.results.frames import Evidence
 
 _WEIGHT_LEVELS = {"q05": 0.05, "median": 0.5, "q95": 0.95, "q99": 0.99}
@@ -74,6 +75,37 @@ def selector_state(runs: pd.DataFrame, arm: Arm) -> pd.DataFrame:
 def runs_and_folds(runs: pd.DataFrame) -> pd.DataFrame:
     """Return how many runs and folds each cell has."""
     return runs.groupby(CELL).agg(runs=("digest", "size"), folds=("fold", "nunique"))
+
+
+def seconds_an_epoch(runs: pd.DataFrame) -> "pd.Series[float]":
+    """Return the mean seconds that an epoch took, by model, dataset and batch size.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"model": ["mlp"] * 2, "dataset": ["scene"] * 2, "plan_batch_size": 128,
+    ...                      "seconds": [10.0, 30.0], "plan_epochs": 10})
+    >>> seconds_an_epoch(runs).tolist()
+    [2.0]
+    """
+    each = runs["seconds"] / runs["plan_epochs"]
+    return each.groupby([runs[name] for name in ("model", "dataset", "plan_batch_size")]).mean()
+
+
+def hours_of(specs: Iterable[RunSpec], seconds: "pd.Series[float]") -> tuple[float, int]:
+    """Return the hours that runs would take by measured `seconds_an_epoch`, and how many it is known for.
+
+    Examples
+    --------
+    >>> measured = pd.Series({("mlp", "scene", 128): 36.0})
+    >>> specs = [RunSpec(dataset=name, dataset_digest="", model="mlp", strategy="random")
+    ...          for name in ("scene", "yeast")]
+    >>> hours_of(specs, measured)
+    (1.0, 1)
+    """
+    known = seconds.to_dict()
+    keys = [((spec.model, spec.dataset, spec.plan.batch_size), spec.plan.epochs) for spec in specs]
+    found = [known[key] * epochs for key, epochs in keys if key in known]
+    return sum(found) / 3600, len(found)
 
 
 def same_warm_ups(runs: pd.DataFrame) -> tuple[int, int]:
