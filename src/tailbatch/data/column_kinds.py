@@ -73,8 +73,9 @@ def taken_for(column: "pd.Series", name: str) -> Taken:
 
 def _taken_for_text(column: "pd.Series", name: str) -> Taken:
     present = column.array[~column.isna().to_numpy()]
-    # pandas would compare long texts letter by letter
-    distinct = set(present)
+    # In the order of the rows, not a set's: the first ones decide. pandas would compare long texts
+    # letter by letter.
+    distinct = dict.fromkeys(present)
     n_rows, n_different = len(present), len(distinct)
     sample = [str(value)[:_LOOKED_AT].strip() for value in islice(distinct, _LOOKED_AT)]
     dates = sum(_DATE.fullmatch(text) is not None for text in sample)

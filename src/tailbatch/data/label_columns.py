@@ -254,7 +254,7 @@ def _delimited(
     column: "pd.Series", texts: list[str], delimiter: str | None
 ) -> list[Collection[str]]:
     """Split cells at the one delimiter that occurs; several are an error that shows the readings."""
-    distinct = set(texts)
+    distinct = dict.fromkeys(texts)  # in the order of the rows, which a set would not keep
     if delimiter is None:
         marks = [mark for mark in DELIMITERS if any(mark in text for text in distinct)]
         if not marks and _splits_at_spaces(distinct):
@@ -273,13 +273,15 @@ def _split(text: str, delimiter: str) -> frozenset[str]:
 
 def _splits_at_spaces(distinct: Iterable[str]) -> bool:
     """Whether words, not cells, may be the labels: there are fewer of them."""
-    cells = {text for text in distinct if text}
+    cells = [text for text in distinct if text]
     if not any(" " in text for text in islice(cells, 1000)):
         return False
     return len({word for text in cells for word in text.split()}) < len(cells)
 
 
-def _two_readings(column: "pd.Series", distinct: set[str], marks: Sequence[str]) -> DataError:
+def _two_readings(
+    column: "pd.Series", distinct: Iterable[str], marks: Sequence[str]
+) -> DataError:
     name = str(column.name)
     readings = []
     for mark in marks:
