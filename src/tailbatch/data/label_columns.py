@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailbatch.data.cells import (
+    blanked,
+    blanked_frame,
     cell_types,
     columns_text,
     holds_numbers,
@@ -61,7 +63,7 @@ def frame_labels(
         raise DataError(f"the column {repeated!r} occurs twice; rename one")
     if (listing := _listing_column(names, labels)) is not None:
         name, delimiter = listing
-        column = frame.iloc[:, names.index(name)]
+        column = blanked(frame.iloc[:, names.index(name)])
         if delimiter is None and _is_binary(column):
             return [column.name], _binary_column(column)[:, None], (name,)
         rows = _listed_rows(column, delimiter)
@@ -71,7 +73,7 @@ def frame_labels(
         _refuse_free_text(name, len(rows), Y)
         return [column.name], Y, label_names
     places = _label_places(names, labels)
-    chosen = frame.iloc[:, places]
+    chosen = blanked_frame(frame.iloc[:, places])
     return list(chosen.columns), _binary_columns(chosen), tuple(names[place] for place in places)
 
 
