@@ -133,8 +133,9 @@ def row_name(column: "pd.Series", is_wrong: Any) -> str:
 def missing_value(column: "pd.Series", name: str, absent: NDArray[np.bool_]) -> DataError:
     """Return the error for a missing value that nothing is filled in for."""
     return DataError(
-        f"the column {name!r} has a missing value in {row_name(column, absent)} (empty, NA or the like); "
-        f"fill it in, leave the column out with kinds={{{name!r}: 'ignore'}}, or pass missing='impute'"
+        f"the column {name!r} has a missing value in {row_name(column, absent)}; "
+        f"fill it in, leave the column out with kinds={{{name!r}: 'ignore'}}, or pass missing='impute' "
+        "(n/a, NA and the like count as missing)"
     )
 
 
