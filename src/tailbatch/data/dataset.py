@@ -16,7 +16,13 @@ from scipy.sparse import csr_array, issparse
 from tailbatch.data.columns import Columns, FittedColumns, Missing
 from tailbatch.data.label_columns import FrameLabels, frame_labels
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
-from tailbatch.data.labels import canonical_csr, checked_labels, row_and_column, stored_labels
+from tailbatch.data.labels import (
+    canonical_csr,
+    checked_labels,
+    nearly_equal_labels,
+    row_and_column,
+    stored_labels,
+)
 from tailbatch.data.names import NumberedNames, framed
 from tailbatch.data.text import first_repeated
 from tailbatch.data.text_encoders import Encoder
@@ -283,12 +289,12 @@ class MultiLabelDataset:
             fitted = columns.fit(frame)
             (X, _), names = fitted.transform(frame), list(fitted.feature_names)
         dataset = cls.from_arrays(X, Y, name=name, feature_names=names, label_names=label_names)
-        if fitted is None:
-            return dataset
-        for notice in fitted.notices:
+        alike = None if label_names is None else nearly_equal_labels(dataset.label_names)
+        notices = (*(() if fitted is None else fitted.notices), *((alike,) if alike else ()))
+        for notice in notices:
             _LOGGER.warning("%s: %s", name, notice)
-        kept = frame if fitted.depends_on_rows else None
-        return replace(dataset, notices=fitted.notices, columns=fitted, frame=kept)
+        kept = frame if fitted is not None and fitted.depends_on_rows else None
+        return replace(dataset, notices=notices, columns=fitted, frame=kept)
 
     @property
     def n_samples(self) -> int:

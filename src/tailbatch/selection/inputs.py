@@ -53,7 +53,7 @@ def check_pressure(pressure: object) -> float:
 
 def label_matrix(Y: object) -> LabelMatrix:
     """Return the labels of anything array-like, tensors included, as `checked_labels` does."""
-    return checked_labels(Y if sparse.issparse(Y) else as_array(Y), error=SelectionError)
+    return checked_labels(as_array(Y) if hasattr(Y, "detach") else Y, error=SelectionError)
 
 
 def dense_rows(Y: LabelMatrix, index: IntArray) -> npt.NDArray[np.bool_]:
