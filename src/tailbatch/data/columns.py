@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.data.cells import blanked, blanked_frame, columns_text, is_number, is_plain, refuse_many
+from tailbatch.data.cells import (
+    blanked,
+    blanked_frame,
+    columns_text,
+    is_number,
+    is_plain,
+    refuse_many,
+)
 from tailbatch.data.column_kinds import (
     KINDS,
     Taken,
@@ -263,8 +270,12 @@ class FittedColumns:
                 "this was fitted on a table with named columns; give a data frame with the columns "
                 + ", ".join(part.name for part in self.parts[:8])
             )
-        place = {str(name): position for position, name in enumerate(frame.columns)}
+        names = [str(name) for name in frame.columns]
+        place = {name: position for position, name in enumerate(names)}
+        twice = {name for position, name in enumerate(names) if place[name] != position}
         for part in self.parts:
+            if part.name in twice:
+                raise DataError(f"the column {part.name!r} occurs twice; rename one")
             if part.name not in place:
                 raise DataError(
                     f"the column {part.name!r} of the training data is missing"

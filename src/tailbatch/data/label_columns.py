@@ -281,9 +281,7 @@ def _splits_at_spaces(distinct: Iterable[str]) -> bool:
     return len({word for text in cells for word in text.split()}) < len(cells)
 
 
-def _two_readings(
-    column: "pd.Series", distinct: Iterable[str], marks: Sequence[str]
-) -> DataError:
+def _two_readings(column: "pd.Series", distinct: Iterable[str], marks: Sequence[str]) -> DataError:
     name = str(column.name)
     readings = []
     for mark in marks:
