@@ -144,11 +144,23 @@ def runs_of_the_baseline(**plan):
 @pytest.mark.parametrize(
     ("plan", "verdict", "detail"),
     [
-        ({"plan_evaluate_every": 1_000_000}, "cannot be told", "one evaluation, from which it cann"),
+        (
+            {"plan_evaluate_every": 1_000_000},
+            "cannot be told",
+            "one evaluation, from which it cann",
+        ),
         ({"plan_schedule": "cosine"}, "cannot be told", "or a cosine schedule, whose last epoch"),
-        ({"plan_epochs": 1, "best_epoch": 1}, "cannot be told", "runs of random have one evaluation"),
+        (
+            {"plan_epochs": 1, "best_epoch": 1},
+            "cannot be told",
+            "runs of random have one evaluation",
+        ),
         ({"best_epoch": 3}, "agrees", "none of 3 runs of random were best in their last epochs"),
-        ({"best_epoch": [10, 2, 3]}, "agrees", "only 1 of 3 runs of random were best in their last"),
+        (
+            {"best_epoch": [10, 2, 3]},
+            "agrees",
+            "only 1 of 3 runs of random were best in their last",
+        ),
         ({}, "differs", "3 of 3 runs of random were best in their last epochs, so they were still"),
         ({"plan_evaluate_every": 100}, "differs", "3 of 3 runs of random were best in their last"),
     ],

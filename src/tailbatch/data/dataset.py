@@ -393,7 +393,9 @@ def _is_minority(counts: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which labels are rarer than the mean of C_max / C_j, as `tailbatch.imbalance` has it."""
     ratio = np.full(len(counts), np.nan)
     np.divide(counts.max(initial=0), counts, out=ratio, where=counts > 0)
-    return np.asarray(ratio > np.nanmean(ratio)) if counts.any() else np.zeros(len(counts), np.bool_)
+    return (
+        np.asarray(ratio > np.nanmean(ratio)) if counts.any() else np.zeros(len(counts), np.bool_)
+    )
 
 
 def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:
