@@ -80,7 +80,7 @@ def test_the_given_frame_is_not_changed():
 
 
 def test_missing_texts_are_refused_where_missing_values_are():
-    with pytest.raises(DataError, match="'c' has a missing value in row 1; .*NA and the like"):
+    with pytest.raises(DataError, match=r"'c' has a missing value in row 1; .*NA and the like"):
         Columns().fit(pd.DataFrame({"c": ["x", "n/a", "x"]}))
     with pytest.raises(DataError, match="the label 'y' is missing in row 1"):
         MultiLabelDataset.from_frame(

@@ -1,4 +1,4 @@
-"""Tables and texts in the shapes people hand to the estimator, and what it says to those it cannot use."""
+"""Tables and texts as people hand them to the estimator, and what it says to those it cannot use."""
 
 import numpy as np
 import pandas as pd

@@ -18,8 +18,9 @@ def fairness_checks(runs: pd.DataFrame) -> pd.DataFrame:
     Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same folds
     and seeds, and ``learned``: whether the baseline had finished learning; if not, a gain may only be
     faster learning. ``verdict`` is ``agrees``, ``differs``, ``not recorded`` if no two runs can be
-    compared, or ``cannot be told`` if the best epochs say nothing; ``count`` of ``total`` are groups of compared runs that agree, runs without a partner, or
-    runs of the baseline that were best in their last epochs.
+    compared, or ``cannot be told`` if the best epochs say nothing; ``count`` of ``total`` are groups of
+    compared runs that agree, runs without a partner, or runs of the baseline that were best in their
+    last epochs.
 
     Examples
     --------

@@ -113,7 +113,7 @@ def nearly_equal_labels(names: Sequence[str]) -> str | None:
     Examples
     --------
     >>> nearly_equal_labels(["Bug", "billing", "bug"])
-    "the labels 'Bug' and 'bug' differ only in case or surrounding space; if they are one, write them alike"
+    "the labels 'Bug' and 'bug' differ only in case or surrounding space; if they are one, ...
     >>> nearly_equal_labels(["bug", "billing"]) is None
     True
     """

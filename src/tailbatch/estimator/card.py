@@ -143,7 +143,8 @@ def _label_rows(classifier: "TailbatchClassifier", facts: dict[str, Any]) -> lis
     rows = [
         "The validation rows chose the epoch and the thresholds, so expect a little less on new rows.",
         "",
-        "| label | minority | training rows | validation rows | AP | AUC | precision | recall | F | threshold |",
+        "| label | minority | training rows | validation rows | AP | AUC | precision | recall | F | "
+        "threshold |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for label in np.argsort(positives, kind="stable").tolist():

@@ -78,9 +78,11 @@ def _instead_of(given: object) -> str:
 
 def _refuse_repeated(X: Any) -> None:
     """Refuse a data frame with two columns of one name, which nothing could tell apart."""
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
-        if (repeated := first_repeated([str(name) for name in X.columns])) is not None:
-            raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
+    names = (
+        [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
+    )
+    if (repeated := first_repeated(names)) is not None:
+        raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
 
 
 def _refuse_texts(X: Any) -> None:

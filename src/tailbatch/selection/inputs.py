@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from tailbatch.data.dataset import IntArray as IntArray
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
@@ -67,6 +66,7 @@ def label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:
 
     Examples
     --------
+    >>> from scipy import sparse
     >>> Y = np.array([[True, False], [True, True]])
     >>> for labels in (Y, sparse.csr_array(Y)):
     ...     row, label = label_cells(labels, np.array([1, 0]))

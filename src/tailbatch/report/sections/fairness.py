@@ -75,6 +75,6 @@ def _row(
     return (
         title,
         verdict,
-        f"{count:,} {late}, so they were still learning, and a gain may only be faster learning: to find out, use "
-        "a higher learning rate or more epochs",
+        f"{count:,} {late}, so they were still learning, and a gain may only be faster learning: to find "
+        "out, use a higher learning rate or more epochs",
     )
