@@ -16,6 +16,16 @@ SHOWN = {
 }
 
 
+#: Appended to a notebook: what of its results a test looks at.
+ASKED = {
+    "comparison": """
+by_label = result.by_label()
+before, after = by_label.columns[-2:]
+print("largest gain", float((by_label[after] - by_label[before]).abs().max()))
+"""
+}
+
+
 def read(name):
     return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
 
@@ -33,6 +43,8 @@ def test_no_outputs_are_committed(name):
 @pytest.mark.parametrize("name", SHOWN)
 def test_it_runs_and_shows_what_it_promises(name):
     book = read(name)
+    if name in ASKED:
+        book.cells.append(nbformat.v4.new_code_cell(ASKED[name]))
     folder = {"metadata": {"path": str(NOTEBOOKS)}}
     nbclient.NotebookClient(book, timeout=900, resources=folder).execute()
     outputs = [output for cell in book.cells for output in cell.get("outputs", ())]
@@ -44,3 +56,9 @@ def test_it_runs_and_shows_what_it_promises(name):
             output.text for output in outputs if "minority labels" in output.get("text", "")
         )
         assert float(printed.split()[-1]) > 0.5, "rare labels are found"
+    if name == "comparison":
+        assert float(outputs[-1].text.split()[-1]) > 0.01, "the strategies differ"
+    if name == "own_loop":
+        printed = "".join(output.get("text", "") for output in outputs)
+        means = [float(line.split()[-1]) for line in printed.splitlines() if "objective" in line]
+        assert means == sorted(means, reverse=True), "each epoch is better than the one before"

@@ -1,14 +1,17 @@
 """The one check of labels, wherever they come in."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import sparse
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from tailbatch.data import MultiLabelDataset, stratified_folds, stratified_split
-from tailbatch.data.labels import checked_labels
+from tailbatch.data.labels import checked_labels, nearly_equal_labels
 from tailbatch.errors import DataError, SelectionError
 from tailbatch.metrics import macro_auc, tune_thresholds
+from tailbatch.report.description import describe
 from tailbatch.selection import make_selector
 
 SCORES = np.full((2, 2), 0.5)
@@ -65,3 +68,52 @@ def test_dense_and_sparse_hold_the_same(dtype):
 def test_a_selector_takes_tensors():
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.bfloat16, requires_grad=True)
     assert make_selector("balanced", labels).strategy == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("frame", "labels"),
+    [
+        ({"tags": ["Bug;x", "bug", "x", "y"]}, "tags"),
+        ({"tags": [["Bug", "x"], ["bug"], [], ["x"]]}, "tags"),
+        ({"bug ": [0, 1, 0, 1], "bug": [1, 0, 1, 0]}, ["bug ", "bug"]),
+    ],
+)
+def test_labels_that_differ_only_in_case_or_space_are_worth_a_look(frame, labels):
+    frame = pd.DataFrame({"length": [1.5, 2.0, 4.0, 8.0]} | frame)
+    data = MultiLabelDataset.from_frame(frame, labels=labels)
+    [notice] = describe(data).warnings[:1]
+    assert notice.startswith("the labels '")
+    assert "differ only in case or surrounding space; if they are one, write them" in notice
+    assert data.n_labels == len(data.label_names)
+
+
+def test_of_many_nearly_equal_labels_the_first_are_named():
+    names = [f"{case}{k}" for k in range(5) for case in "aA"]
+    assert "'a2' and 'A2', and 2 more such groups differ" in nearly_equal_labels(names)
+
+
+NAMES = [["bug", "billing"], ["bug"], []]
+
+
+@pytest.mark.parametrize(
+    "Y",
+    [
+        NAMES,
+        [["bug", "billing"], ["bug", "other"]],
+        [{"bug"}, {"bug", "billing"}],
+        [[0, 2], [1]],
+        pd.Series(NAMES),
+        np.array(["bug", "other"]),
+        pd.DataFrame({"tags": ["bug", "billing"]}),
+    ],
+    ids=["names", "as many in each row", "sets", "numbers", "series", "texts", "frame"],
+)
+def test_it_is_said_how_to_make_a_matrix_of_lists_of_labels(Y):
+    for door, error in (("selector", SelectionError), ("dataset", DataError), ("folds", DataError)):
+        with pytest.raises(error, match=r"MultiLabelBinarizer\(\).fit_transform\(Y\)"):
+            DOORS[door](Y)
+
+
+def test_the_matrix_made_as_told_is_one():
+    Y = MultiLabelBinarizer().fit_transform(NAMES)
+    assert make_selector("random", Y, batch_size=2).labels.shape == (3, 2)

@@ -116,6 +116,20 @@ def test_a_plot_has_the_loss_and_the_metric():
     plt.close("all")
 
 
+@pytest.mark.parametrize("scores", [[None, 0.99], [0.99], [1.0], [0.9, 1.0], [0.0, 0.3]])
+def test_a_plot_shows_one_point_and_no_impossible_values(scores):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    history = History(epochs(scores), best_epoch=len(scores), best_by="macro_auc")
+    left, right = history.plot()
+    known = [score for score in scores if score is not None]
+    assert right.lines[0].get_marker() == ("o" if len(known) == 1 else "None")
+    assert left.lines[0].get_marker() == ("o" if len(scores) == 1 else "None")
+    low, high = right.get_ylim()
+    assert 0 <= low <= min(known) <= max(known) <= high <= 1
+    assert high - low > 0.02
+    plt.close("all")
+
+
 def test_a_classifier_shows_what_was_set():
     classifier = TailbatchClassifier(epochs=7, model__hidden=(4,))
     assert "epochs=7" in repr(classifier)

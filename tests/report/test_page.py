@@ -331,3 +331,11 @@ def test_a_section_of_ones_own_is_on_the_page_in_files_and_on_the_terminal(
     assert (tmp_path / "report-files" / "mine.md").exists()
     summary(sections)
     assert {"12", "Said."} <= set(capsys.readouterr().out.split())
+
+
+def test_training_rows_of_a_label_are_whole_numbers(written):
+    text = (written / "report-files" / "labels-by-name.md").read_text()
+    header, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    place = header.split("|").index(" positives ")
+    assert rows
+    assert all(row.split("|")[place].strip().isdigit() for row in rows)

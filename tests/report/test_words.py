@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from tailbatch.analysis import Arm, Learner
 from tailbatch.analysis.best import Best, Setting
+from tailbatch.analysis.fairness import fairness_checks
 from tailbatch.analysis.gains import Gain
 from tailbatch.analysis.published import printed_tests
 from tailbatch.errors import printable
 from tailbatch.report.export import csv_text, latex_text, markdown_text
+from tailbatch.report.panels import gains_figure
+from tailbatch.report.sections.fairness import in_words
 from tailbatch.report.sections.luck import printed_p_note
 from tailbatch.report.sections.summary import headline, sentences
 from tailbatch.report.style import looks
@@ -127,3 +130,57 @@ def test_markdown_cells_stay_in_their_column():
     name = "a | b </td> `code` [link](javascript:x) _em_"
     row = markdown_text(pd.DataFrame({"label": [name]}), "Labels").splitlines()[-1]
     assert row == r"| a \| b &lt;/td> \`code\` \[link\](javascript:x) \_em\_ |"
+
+
+# --- fairness
+
+
+def runs_of_the_baseline(**plan):
+    values = {"data": "scene", "learner": "mlp", "fold": [0, 1, 2], "seed": 0, "arm": [RANDOM] * 3}
+    plan = {"steps": 500, "best_epoch": 10, "plan_epochs": 10, "plan_evaluate_every": None} | plan
+    return pd.DataFrame(values | plan)
+
+
+@pytest.mark.parametrize(
+    ("plan", "verdict", "detail"),
+    [
+        (
+            {"plan_evaluate_every": 1_000_000},
+            "cannot be told",
+            "one evaluation, from which it cann",
+        ),
+        ({"plan_schedule": "cosine"}, "cannot be told", "or a cosine schedule, whose last epoch"),
+        (
+            {"plan_epochs": 1, "best_epoch": 1},
+            "cannot be told",
+            "runs of random have one evaluation",
+        ),
+        ({"best_epoch": 3}, "agrees", "none of 3 runs of random were best in their last epochs"),
+        (
+            {"best_epoch": [10, 2, 3]},
+            "agrees",
+            "only 1 of 3 runs of random were best in their last",
+        ),
+        ({}, "differs", "3 of 3 runs of random were best in their last epochs, so they were still"),
+        ({"plan_evaluate_every": 100}, "differs", "3 of 3 runs of random were best in their last"),
+    ],
+)
+def test_it_is_said_whether_the_best_epoch_tells_the_end_of_learning(plan, verdict, detail):
+    checks = in_words(fairness_checks(runs_of_the_baseline(**plan)), RANDOM).set_index("check")
+    found = checks.loc["End of the training and end of learning"]
+    assert found["verdict"] == verdict
+    assert detail in found["detail"]
+    assert "only 0" not in found["detail"]
+
+
+# --- figures
+
+
+def test_no_interval_has_no_caps():
+    rows = pd.DataFrame([change(), change(metric="macro_f", low=np.nan, high=np.nan)])
+    axes = gains_figure(rows, looks([RANDOM, ADAPTIVE], RANDOM)).axes[0]
+    [bars] = axes.containers
+    caps = np.concatenate([np.asarray(cap.get_xdata(), dtype=float) for cap in bars[1]])
+    assert sorted(caps[np.isfinite(caps)].tolist()) == pytest.approx([0.9, 3.4])
+    none = pd.DataFrame([change(low=np.nan, high=np.nan)])
+    gains_figure(none, looks([RANDOM, ADAPTIVE], RANDOM)).canvas.draw()

@@ -17,9 +17,10 @@ def fairness_checks(runs: pd.DataFrame) -> pd.DataFrame:
 
     Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same folds
     and seeds, and ``learned``: whether the baseline had finished learning; if not, a gain may only be
-    faster learning. ``verdict`` is ``agrees``, ``differs``, or ``not recorded`` if no two runs can be
-    compared; ``count`` of ``total`` are groups of compared runs that agree, runs without a partner, or
-    runs of the baseline that were best in their last epochs.
+    faster learning. ``verdict`` is ``agrees``, ``differs``, ``not recorded`` if no two runs can be
+    compared, or ``cannot be told`` if the best epochs say nothing; ``count`` of ``total`` are groups of
+    compared runs that agree, runs without a partner, or runs of the baseline that were best in their
+    last epochs.
 
     Examples
     --------
@@ -68,10 +69,32 @@ def still_learning(runs: pd.DataFrame) -> "pd.Series[bool]":
     return late & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else late
 
 
+def best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Return of which runs the best epoch can tell whether they were still learning.
+
+    It takes several evaluations, and a rate that does not end at zero, as under a cosine.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"steps": 500, "plan_epochs": [100, 100, 100, 1],
+    ...                      "plan_evaluate_every": [None, 1000, 100, None]})
+    >>> best_epoch_tells(runs).tolist()
+    [True, False, True, False]
+    """
+    tells = runs["plan_epochs"] != 1
+    if {"plan_evaluate_every", "steps"} <= set(runs):
+        every = pd.to_numeric(runs["plan_evaluate_every"])
+        tells &= every.isna() | (every < runs["steps"])
+    return tells & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else tells
+
+
 def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:
     if runs.empty or not {"best_epoch", "plan_epochs"} <= set(runs):
         return "learned", "not recorded", 0, 0
-    late = still_learning(runs[runs["arm"] == baseline_arm(runs["arm"])])
+    baseline = runs[runs["arm"] == baseline_arm(runs["arm"])]
+    late = still_learning(baseline[best_epoch_tells(baseline)])
+    if late.empty:
+        return "learned", "cannot be told", 0, len(baseline)
     return "learned", "agrees" if late.mean() <= 0.5 else "differs", int(late.sum()), len(late)
 
 

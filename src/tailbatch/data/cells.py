@@ -1,6 +1,6 @@
 """What the cells of a data frame's column hold: numbers, text, several values, or nothing."""
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 #: Columns that are no numbers are looked at one by one, and pandas takes a while for each.
 MAX_TEXT_COLUMNS = 2_000
 
+#: Texts that say that there is no value, as pandas reads them from CSV files.
+MISSING_TEXTS = frozenset(
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+)  # fmt: skip
+
 _SHOWN_COLUMNS = 8
+_LONGEST_MISSING = 40  # a longer text is not looked at without its spaces
 #: What Parquet calls the Python types its columns become.
 _CELL_NAMES = {np.ndarray: "list", dict: "struct", bytes: "binary"}
 
@@ -76,6 +83,48 @@ def refuse_many(frame: "pd.DataFrame") -> None:
         )
 
 
+def blanked(column: "pd.Series", keep: Collection[str] = ()) -> "pd.Series":
+    """Return a column whose texts such as ``n/a`` are missing values, as they are in a CSV file.
+
+    Parameters
+    ----------
+    column
+        Of any type; one without such texts is returned as it is.
+    keep
+        Texts that are values all the same.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> blanked(pd.Series(["46.00 EUR", " n/a ", ""])).isna().tolist()
+    [False, True, True]
+    """
+    if is_plain(column.dtype) or column.dtype.kind in "biufcmM":
+        return column
+    absent = MISSING_TEXTS.difference(keep)
+    says_so = np.array([_says_missing(cell, absent) for cell in column.array], dtype=np.bool_)
+    return column.where(~says_so, None) if says_so.any() else column
+
+
+def blanked_frame(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a data frame with each column `blanked`; the given one does not change."""
+    result = frame
+    for place, kind in enumerate(frame.dtypes):
+        if is_plain(kind):
+            continue
+        column = frame.iloc[:, place]
+        if (cleared := blanked(column)) is not column:
+            result = frame.copy(deep=False) if result is frame else result
+            result.isetitem(place, cleared)
+    return result
+
+
+def _says_missing(cell: object, absent: Collection[str]) -> bool:
+    return isinstance(cell, str) and (
+        cell.strip() in absent if len(cell) < _LONGEST_MISSING else cell.isspace()
+    )
+
+
 def row_name(column: "pd.Series", is_wrong: Any) -> str:
     """Return the name of the first wrong row, by the frame's own index."""
     return f"{column.index.name or 'row'} {column.index[int(np.argmax(is_wrong))]}"
@@ -85,7 +134,8 @@ def missing_value(column: "pd.Series", name: str, absent: NDArray[np.bool_]) -> 
     """Return the error for a missing value that nothing is filled in for."""
     return DataError(
         f"the column {name!r} has a missing value in {row_name(column, absent)}; "
-        f"fill it in, leave the column out with kinds={{{name!r}: 'ignore'}}, or pass missing='impute'"
+        f"fill it in, leave the column out with kinds={{{name!r}: 'ignore'}}, or pass missing='impute' "
+        "(n/a, NA and the like count as missing)"
     )
 
 

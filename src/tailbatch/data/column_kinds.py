@@ -4,6 +4,7 @@ Only what is certain is decided by itself; the rest is an error that shows the r
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,7 @@ KINDS = ("number", "category", "date", "text", "ignore")
 """What a column can be taken for."""
 
 _LOOKED_AT = 1_000  # different values of a column, and characters of each, that decide
+_MOST = 0.9  # of them must be dates or amounts
 _FEW_VALUES = 20
 _FEW_TEXTS = 30
 _WORDS = 3  # fewer words per cell on average are names or codes
@@ -73,18 +75,19 @@ def taken_for(column: "pd.Series", name: str) -> Taken:
 
 def _taken_for_text(column: "pd.Series", name: str) -> Taken:
     present = column.array[~column.isna().to_numpy()]
-    # pandas would compare long texts letter by letter
-    distinct = set(present)
+    # In the order of the rows, not a set's: the first ones decide. pandas would compare long texts
+    # letter by letter.
+    distinct = dict.fromkeys(present)
     n_rows, n_different = len(present), len(distinct)
-    sample = [str(value)[:_LOOKED_AT].strip() for value in islice(distinct, _LOOKED_AT)]
+    sample = _looked_at(distinct)
     dates = sum(_DATE.fullmatch(text) is not None for text in sample)
-    if sample and dates >= 0.9 * len(sample):
+    if sample and dates >= _MOST * len(sample):
         return Taken("date", "its values are dates", date_format(column, name))
-    few = n_different <= _FEW_VALUES
-    if not few and all(_AMOUNT.fullmatch(text) for text in sample):
+    if n_different > _FEW_VALUES and (what := _numbers_as_text(sample)) is not None:
+        example = min(filter(_AMOUNT.fullmatch, sample))
         return Taken(
             "ignore",
-            f"it is text such as {min(sample)!r:.30}, numbers with a unit or separators; write "
+            f"it is text such as {example!r:.30}, {what}; write "
             f"kinds={{{name!r}: 'number'}} to use the numbers, or 'category'",
         )
     words = np.mean([len(text.split()) for text in sample]) if sample else 0
@@ -100,7 +103,33 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
             f"{n_different:,} of its {n_rows:,} values are different, so it identifies rows; write "
             f"kinds={{{name!r}: 'text'}} if it is free text",
         )
-    return Taken("category", f"{n_different:,} different values")
+    return Taken("category", f"{n_different:,} different value{'' if n_different == 1 else 's'}")
+
+
+def _numbers_as_text(sample: Sequence[str]) -> str | None:
+    """Say how texts are numbers if nine of ten are; None where they are not, or codes such as 01104.
+
+    Examples
+    --------
+    >>> _numbers_as_text(["12 EUR"] * 9 + ["free"]), _numbers_as_text(["01104", "90210"])
+    ('numbers with a unit or separators, most of them', None)
+    """
+    if not sample or not _mostly_amounts(sample):
+        return None
+    if all(text.isdigit() for text in sample):
+        codes = any(text[0] == "0" and len(text) > 1 for text in sample)
+        return None if codes else "numbers written as text"
+    every = all(map(_AMOUNT.fullmatch, sample))
+    return "numbers with a unit or separators" + ("" if every else ", most of them")
+
+
+def _mostly_amounts(sample: Sequence[str]) -> bool:
+    return sum(_AMOUNT.fullmatch(text) is not None for text in sample) >= _MOST * len(sample)
+
+
+def _looked_at(values: Iterable[object]) -> list[str]:
+    """Return the beginnings of the first different values, which decide what a column is."""
+    return [str(value)[:_LOOKED_AT].strip() for value in islice(values, _LOOKED_AT)]
 
 
 def identifies_rows(values: NDArray[Any], name: str) -> str | None:
@@ -133,8 +162,23 @@ def named_like_an_identifier(name: str) -> bool:
     return _ID_NAME.search(name) is not None
 
 
-def amounts(column: "pd.Series", name: str) -> NDArray[np.float64]:
+def refuse_few_amounts(column: "pd.Series", name: str) -> None:
+    """Refuse a column to be read as numbers of which fewer than nine in ten values are some."""
+    present = column.array[~column.isna().to_numpy()]
+    if not _mostly_amounts(_looked_at(dict.fromkeys(present))):
+        amounts(column, name)
+
+
+def amounts(column: "pd.Series", name: str, *, lenient: bool = False) -> NDArray[np.float64]:
     """Return the numbers of cells such as ``12.50 EUR``, missing ones as NaN.
+
+    Parameters
+    ----------
+    column, name
+        Text, and what to call it.
+    lenient
+        Whether a cell that is no number counts as missing; else it is an error. A number that can be
+        read two ways always is.
 
     Examples
     --------
@@ -153,7 +197,10 @@ def amounts(column: "pd.Series", name: str) -> NDArray[np.float64]:
             continue
         match = _AMOUNT.fullmatch(text) if len(text) < _LOOKED_AT else None
         digits = re.sub(r"['\s]", "", match[1]) if match else ""
-        if match is None or (value := _decimal(digits)) is None:
+        value = _decimal(digits) if match else None
+        if value is None and lenient and not _THOUSANDS_OR_DECIMALS.fullmatch(digits):
+            continue
+        if match is None or value is None:
             where = row_name(column, np.arange(len(column)) == place)
             readings = (
                 f"can be {digits.replace(',', '')} or {digits.replace(',', '.')}; write it without"
@@ -179,8 +226,8 @@ def amounts(column: "pd.Series", name: str) -> NDArray[np.float64]:
 
 def _no_number(name: str) -> str:
     return (
-        "is no number; correct it, or take the column for something else, such as "
-        f"kinds={{{name!r}: 'category'}}"
+        "is no number; correct it, pass missing='impute' to fill it in, or take the column for "
+        f"something else, such as kinds={{{name!r}: 'category'}}"
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from tailbatch.data.cells import as_floats, as_texts, is_number, is_plain, missing_value
+from tailbatch.data.cells import as_floats, as_texts, blanked, is_number, is_plain, missing_value
 from tailbatch.data.column_kinds import amounts, days_since_1970
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
 from tailbatch.data.text_encoders import Encoder, encoded
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_TERMS = 20_000
 """A column of text becomes at most this many features, those of its commonest words."""
+
+MISSING_NUMBERS = "taken for missing"
+"""How a notice ends that tells of cells that are no numbers."""
 
 _MANY_ROWS = 100  # from here on a word must occur twice to be a feature
 
@@ -45,7 +48,7 @@ class NumberPart:
     ) -> "NumberPart | str":
         """Learn the mean of a column, given its values where they are plain numbers."""
         if values is None:
-            values = _numbers(frame.iloc[:, place], name)
+            values = _numbers(frame.iloc[:, place], name, impute=impute)
         absent = np.isnan(values)
         if absent.all():
             return "it is empty"
@@ -73,28 +76,51 @@ class NumberPart:
 
 def number_block(
     frame: "pd.DataFrame", run: Sequence[NumberPart], place: Mapping[str, int]
-) -> NDArray[np.float64]:
-    """Return columns of numbers that stand side by side, missing ones filled in."""
+) -> tuple[NDArray[np.float64], list[str]]:
+    """Return columns of numbers that stand side by side, missing ones filled in, and notices."""
     chosen = frame.iloc[:, [place[part.name] for part in run]]
     values: NDArray[np.float64]
+    notices = list[str]()
     if all(map(is_plain, set(chosen.dtypes))):
         values = chosen.to_numpy(dtype=np.float64)
     else:
-        values = np.column_stack([_numbers(chosen.iloc[:, j], p.name) for j, p in enumerate(run)])
+        columns = [blanked(chosen.iloc[:, j]) for j in range(len(run))]
+        pairs = list(zip(columns, run, strict=True))
+        values = np.column_stack(
+            [_numbers(c, part.name, impute=part.fill is not None) for c, part in pairs]
+        )
+        for j, (column, part) in enumerate(pairs):
+            if unread := unread_numbers(column, values[:, j]):
+                notices.append(f"the column {part.name!r} has {unread}")
     absent = np.isnan(values)
     if not absent.any():
-        return values
+        return values, notices
     values = values if values.flags.writeable else values.copy()
     for j in np.flatnonzero(absent.any(axis=0)).tolist():
         fill = run[j].fill
         if fill is None:
             raise missing_value(chosen.iloc[:, j], run[j].name, absent[:, j])
         values[absent[:, j], j] = fill
-    return values
+    return values, notices
 
 
-def _numbers(column: "pd.Series", name: str) -> NDArray[np.float64]:
-    return as_floats(column, name) if is_number(column) else amounts(column, name)
+def _numbers(column: "pd.Series", name: str, *, impute: bool) -> NDArray[np.float64]:
+    if is_number(column):
+        return as_floats(column, name)
+    return amounts(column, name, lenient=impute)
+
+
+def unread_numbers(column: "pd.Series", values: NDArray[np.float64]) -> str:
+    """Say which cells are no numbers though they are not empty; nothing where there are none."""
+    if is_number(column):
+        return ""
+    unread = np.isnan(values) & column.notna().to_numpy()
+    if not unread.any():
+        return ""
+    count, example = int(unread.sum()), str(column.array[int(np.argmax(unread))]).strip()
+    if count == 1:
+        return f"1 value that is no number, {example!r:.30}, {MISSING_NUMBERS}"
+    return f"{count:,} values that are no numbers, such as {example!r:.30}, {MISSING_NUMBERS}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.data.cells import columns_text, is_plain, refuse_many
+from tailbatch.data.cells import (
+    blanked,
+    blanked_frame,
+    columns_text,
+    is_number,
+    is_plain,
+    refuse_many,
+)
 from tailbatch.data.column_kinds import (
     KINDS,
     Taken,
+    amounts,
     date_format,
     identifies_rows,
     named_like_an_identifier,
+    refuse_few_amounts,
     taken_for,
 )
 from tailbatch.data.column_parts import (
+    MISSING_NUMBERS,
     PARTS,
     CategoryPart,
     DatePart,
@@ -28,6 +38,7 @@ from tailbatch.data.column_parts import (
     Part,
     TextPart,
     number_block,
+    unread_numbers,
 )
 from tailbatch.data.label_columns import FrameLabels
 from tailbatch.data.sparse import Block, side_by_side
@@ -40,6 +51,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Missing = Literal["error", "impute"]
+
+_FEW_ROWS = 20  # in fewer rows, many different values mean nothing
+_DOUBT = "; if it is one"
+_NEAR_UNIQUE = "more than half as many as rows"
+#: What in a column's reason makes it a notice.
+_WORTH_A_NOTICE = (_DOUBT, _NEAR_UNIQUE, MISSING_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -116,6 +133,7 @@ class Columns:
         plain = np.array([is_plain(kind) for kind in frame.dtypes], dtype=np.bool_)
         if not plain.all():
             refuse_many(frame)
+            frame = blanked_frame(frame)
         numbers = iter(frame.loc[:, plain].to_numpy(dtype=np.float64).T)
         asked = dict(self.kinds) | dict.fromkeys(self.text, "text")
         parts, decided = list[Part](), dict[str, Taken]()
@@ -131,6 +149,8 @@ class Columns:
                 decided[name] = Taken("ignore", part)
             elif part is not None:
                 parts.append(part)
+                if taken is None:
+                    decided[name] = _with_near_unique(decided[name], part, len(frame))
                 if taken is None and self.missing == "impute":
                     decided[name] = _with_missing(decided[name], frame, place, values)
         return FittedColumns(self, tuple(parts), decided)
@@ -146,6 +166,8 @@ class Columns:
             word, _, form = kind.partition(":")
             if word == "date" and not form and column is not None and column.dtype.kind != "M":
                 form = date_format(column, name) or ""
+            if word == "number" and column is not None and not is_number(column):
+                refuse_few_amounts(column, name)
             return Taken(word, "as you said", form or None)
         if values is not None:
             if np.isnan(values).all():
@@ -155,7 +177,7 @@ class Columns:
             if named_like_an_identifier(name):
                 return Taken(
                     "number",
-                    "its values are numbers, though it is named like an identifier; if it is one, write "
+                    f"its values are numbers, though it is named like an identifier{_DOUBT}, write "
                     f"kinds={{{name!r}: 'ignore'}} or 'category'",
                 )
             return Taken("number", "its values are numbers")
@@ -233,7 +255,7 @@ class FittedColumns:
         for name, (kind, why, _) in self.taken.items():
             if kind == "ignore" and why != "as you said":
                 found.append(f"left out the column {name!r}: {why}")
-            elif "; if it is one" in why:
+            elif any(mark in why for mark in _WORTH_A_NOTICE):
                 found.append(f"took the column {name!r} for a {kind}: {why}")
         return tuple(found)
 
@@ -248,8 +270,12 @@ class FittedColumns:
                 "this was fitted on a table with named columns; give a data frame with the columns "
                 + ", ".join(part.name for part in self.parts[:8])
             )
-        place = {str(name): position for position, name in enumerate(frame.columns)}
+        names = [str(name) for name in frame.columns]
+        place = {name: position for position, name in enumerate(names)}
+        twice = {name for position, name in enumerate(names) if place[name] != position}
         for part in self.parts:
+            if part.name in twice:
+                raise DataError(f"the column {part.name!r} occurs twice; rename one")
             if part.name not in place:
                 raise DataError(
                     f"the column {part.name!r} of the training data is missing"
@@ -261,12 +287,19 @@ class FittedColumns:
             if isinstance(part, NumberPart):
                 run.append(part)
                 continue
-            blocks += [number_block(frame, run, place)] if run else []
+            if run:
+                numbers, more = number_block(frame, run, place)
+                blocks.append(numbers)
+                notices += more
             run = []
-            block, notice = part.encode(frame.iloc[:, place[part.name]])
+            known = part.levels if isinstance(part, CategoryPart) else ()
+            block, notice = part.encode(blanked(frame.iloc[:, place[part.name]], keep=known))
             blocks.append(block)
             notices += [notice] if notice else []
-        blocks += [number_block(frame, run, place)] if run else []
+        if run:
+            numbers, more = number_block(frame, run, place)
+            blocks.append(numbers)
+            notices += more
         return side_by_side(blocks, len(frame)), tuple(notices)
 
     def refit(self, frame: "pd.DataFrame") -> "FittedColumns":
@@ -323,7 +356,28 @@ def needs_columns(X: Any) -> bool:
 def _with_missing(
     taken: Taken, frame: "pd.DataFrame", place: int, values: NDArray[np.float64] | None
 ) -> Taken:
-    """Say how many values are missing, if any."""
-    absent = np.isnan(values) if values is not None else frame.iloc[:, place].isna()
-    count = int(absent.sum())
-    return taken._replace(why=f"{taken.why}; {count:,} missing") if count else taken
+    """Say how many values are missing, if any, and how many are taken for that."""
+    column, why = frame.iloc[:, place], taken.why
+    absent = np.isnan(values) if values is not None else column.isna()
+    if count := int(absent.sum()):
+        why = f"{why}; {count:,} missing"
+    if taken.kind == "number" and values is None and not is_number(column):
+        numbers = amounts(column, str(column.name), lenient=True)
+        if unread := unread_numbers(column, numbers):
+            why = f"{why}; {unread}"
+    return taken._replace(why=why)
+
+
+def _with_near_unique(taken: Taken, part: Part, n_rows: int) -> Taken:
+    """Say so if most values of a category are seen once only."""
+    if not isinstance(part, CategoryPart) or n_rows < _FEW_ROWS:
+        return taken
+    count = len(part.levels)
+    if count <= n_rows / 2:
+        return taken
+    known = f"{count:,} different values"
+    why = taken.why if known in taken.why else f"{taken.why}; {known}"
+    return taken._replace(
+        why=f"{why}, {_NEAR_UNIQUE}: it may be free text or an identifier; then write "
+        f"kinds={{{part.name!r}: 'text'}} or 'ignore'"
+    )

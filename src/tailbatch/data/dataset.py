@@ -16,7 +16,13 @@ from scipy.sparse import csr_array, issparse
 from tailbatch.data.columns import Columns, FittedColumns, Missing
 from tailbatch.data.label_columns import FrameLabels, frame_labels
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
-from tailbatch.data.labels import canonical_csr, checked_labels, row_and_column, stored_labels
+from tailbatch.data.labels import (
+    canonical_csr,
+    checked_labels,
+    nearly_equal_labels,
+    row_and_column,
+    stored_labels,
+)
 from tailbatch.data.names import NumberedNames, framed
 from tailbatch.data.text import first_repeated
 from tailbatch.data.text_encoders import Encoder
@@ -141,6 +147,8 @@ class MultiLabelDataset:
     def plot(self, ax: Any = None) -> Any:
         """Plot on how many rows each label is, the commonest first; return matplotlib's axes.
 
+        Minority labels, those rarer than the dataset's mean imbalance ratio, have their own color.
+
         Parameters
         ----------
         ax
@@ -151,8 +159,18 @@ class MultiLabelDataset:
             ax = pyplot.subplots(layout="constrained")[1]
         counts = np.asarray(self.Y.sum(axis=0)).ravel()
         order = np.argsort(-counts, kind="stable")
-        ax.bar(range(self.n_labels), counts[order])
-        ax.set(ylabel="rows with the label", yscale="log" if counts.any() else "linear")
+        minority, places = _is_minority(counts)[order], np.arange(self.n_labels)
+        for chosen, color, name in ((~minority, "C0", "other"), (minority, "C1", "minority")):
+            if chosen.any():
+                ax.bar(places[chosen], counts[order][chosen], color=color, label=f"{name} labels")
+        ax.set_ylabel("rows with the label")
+        least = counts[counts > 0].min(initial=counts.max(initial=1))
+        if counts.max(initial=0) > 10 * least:  # below that a linear axis shows every bar
+            ax.set_yscale("log")
+            ax.set_ylim(bottom=least / 2)
+            ax.yaxis.set_major_formatter("{x:,g}")
+        if minority.any():
+            ax.legend()
         if self.n_labels <= _NAMED_BARS:
             names = [self.label_names[label] for label in order]
             ax.set_xticks(range(self.n_labels), names, rotation=45, ha="right")
@@ -283,12 +301,12 @@ class MultiLabelDataset:
             fitted = columns.fit(frame)
             (X, _), names = fitted.transform(frame), list(fitted.feature_names)
         dataset = cls.from_arrays(X, Y, name=name, feature_names=names, label_names=label_names)
-        if fitted is None:
-            return dataset
-        for notice in fitted.notices:
+        alike = None if label_names is None else nearly_equal_labels(dataset.label_names)
+        notices = (*(() if fitted is None else fitted.notices), *((alike,) if alike else ()))
+        for notice in notices:
             _LOGGER.warning("%s: %s", name, notice)
-        kept = frame if fitted.depends_on_rows else None
-        return replace(dataset, notices=fitted.notices, columns=fitted, frame=kept)
+        kept = frame if fitted is not None and fitted.depends_on_rows else None
+        return replace(dataset, notices=notices, columns=fitted, frame=kept)
 
     @property
     def n_samples(self) -> int:
@@ -369,6 +387,15 @@ class MultiLabelDataset:
         missing = None if self.missing is None else stored_labels(self.missing[:, chosen])
         Y = stored_labels(self.Y[:, chosen])
         return replace(self, Y=Y, label_names=names, missing=missing)
+
+
+def _is_minority(counts: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which labels are rarer than the mean of C_max / C_j, as `tailbatch.imbalance` has it."""
+    ratio = np.full(len(counts), np.nan)
+    np.divide(counts.max(initial=0), counts, out=ratio, where=counts > 0)
+    return (
+        np.asarray(ratio > np.nanmean(ratio)) if counts.any() else np.zeros(len(counts), np.bool_)
+    )
 
 
 def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailbatch.data.cells import (
+    blanked,
+    blanked_frame,
     cell_types,
     columns_text,
     holds_numbers,
@@ -61,7 +63,7 @@ def frame_labels(
         raise DataError(f"the column {repeated!r} occurs twice; rename one")
     if (listing := _listing_column(names, labels)) is not None:
         name, delimiter = listing
-        column = frame.iloc[:, names.index(name)]
+        column = blanked(frame.iloc[:, names.index(name)])
         if delimiter is None and _is_binary(column):
             return [column.name], _binary_column(column)[:, None], (name,)
         rows = _listed_rows(column, delimiter)
@@ -71,7 +73,7 @@ def frame_labels(
         _refuse_free_text(name, len(rows), Y)
         return [column.name], Y, label_names
     places = _label_places(names, labels)
-    chosen = frame.iloc[:, places]
+    chosen = blanked_frame(frame.iloc[:, places])
     return list(chosen.columns), _binary_columns(chosen), tuple(names[place] for place in places)
 
 
@@ -254,7 +256,7 @@ def _delimited(
     column: "pd.Series", texts: list[str], delimiter: str | None
 ) -> list[Collection[str]]:
     """Split cells at the one delimiter that occurs; several are an error that shows the readings."""
-    distinct = set(texts)
+    distinct = dict.fromkeys(texts)  # in the order of the rows, which a set would not keep
     if delimiter is None:
         marks = [mark for mark in DELIMITERS if any(mark in text for text in distinct)]
         if not marks and _splits_at_spaces(distinct):
@@ -273,13 +275,13 @@ def _split(text: str, delimiter: str) -> frozenset[str]:
 
 def _splits_at_spaces(distinct: Iterable[str]) -> bool:
     """Whether words, not cells, may be the labels: there are fewer of them."""
-    cells = {text for text in distinct if text}
+    cells = [text for text in distinct if text]
     if not any(" " in text for text in islice(cells, 1000)):
         return False
     return len({word for text in cells for word in text.split()}) < len(cells)
 
 
-def _two_readings(column: "pd.Series", distinct: set[str], marks: Sequence[str]) -> DataError:
+def _two_readings(column: "pd.Series", distinct: Iterable[str], marks: Sequence[str]) -> DataError:
     name = str(column.name)
     readings = []
     for mark in marks:

@@ -14,6 +14,8 @@ LabelMatrix: TypeAlias = NDArray[np.bool_] | csr_array
 
 #: Up to this many labels the label matrix is a dense boolean array, above it is CSR.
 MAX_DENSE_LABELS = 1000
+_SHOWN = 3
+_NAMES = (str, list, tuple, set, frozenset, np.ndarray)
 
 
 def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelMatrix:
@@ -36,7 +38,7 @@ def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelM
     ...
     tailbatch.errors.DataError: labels must be 0 or 1, got 3 in row 1, label column 1
     """
-    labels: Any = csr_array(Y) if issparse(Y) else np.asarray(Y)
+    labels: Any = csr_array(Y) if issparse(Y) else _array_of(Y, error)
     if labels.ndim != 2 or 0 in labels.shape:
         raise error(
             "Y must be a label matrix (n_samples, n_labels) with at least one row and one column, "
@@ -54,6 +56,24 @@ def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelM
             )
     # Only now: of booleans, a label that a CSR matrix lists twice counts once.
     return canonical_csr(labels, np.bool_) if issparse(Y) else labels.astype(np.bool_, copy=False)
+
+
+def _array_of(Y: Any, error: type[TailbatchError]) -> NDArray[Any]:
+    """Return labels as an array; lists of names or of unequal length are no matrix."""
+    try:
+        labels = np.asarray(Y)
+    except ValueError:  # rows of different lengths
+        lists = True
+    else:
+        lists = labels.dtype.kind in "US" or (
+            labels.dtype.kind == "O" and any(isinstance(cell, _NAMES) for cell in labels.ravel())
+        )
+    if lists:
+        raise error(
+            "Y lists the labels of each row, and zeros and ones are needed, (n_samples, n_labels): "
+            "make them with Y = sklearn.preprocessing.MultiLabelBinarizer().fit_transform(Y)"
+        )
+    return labels
 
 
 def stored_labels(Y: LabelMatrix) -> LabelMatrix:
@@ -85,6 +105,29 @@ def listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[str
     indptr = np.cumsum([0, *map(len, rows)])
     cells = np.ones(len(indices), dtype=np.bool_)
     return csr_array((cells, indices, indptr), (len(rows), len(names))), tuple(names)
+
+
+def nearly_equal_labels(names: Sequence[str]) -> str | None:
+    """Say which labels differ only in case or in surrounding space; None where none do.
+
+    Examples
+    --------
+    >>> nearly_equal_labels(["Bug", "billing", "bug"])
+    "the labels 'Bug' and 'bug' differ only in case or surrounding space; if they are one, ...
+    >>> nearly_equal_labels(["bug", "billing"]) is None
+    True
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.strip().casefold(), []).append(name)
+    alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    if not alike:
+        return None
+    more = f", and {len(alike) - _SHOWN:,} more such groups" if len(alike) > _SHOWN else ""
+    return (
+        f"the labels {', '.join(alike[:_SHOWN])}{more} differ only in case or surrounding space; if "
+        "they are one, write them alike"
+    )
 
 
 def label_sets(Y: Any, names: Sequence[str]) -> list[set[str]]:

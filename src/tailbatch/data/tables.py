@@ -134,7 +134,7 @@ def _parquet_frame(path: Path) -> "pd.DataFrame":
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is no readable Parquet file: {error}") from None
-    for name in set(texts) & set(frame.columns):
+    for name in frame.columns.intersection(texts):
         frame[name] = frame[name].astype(object)
     index = [name for name in index if name in frame.columns]
     return frame.set_index(index) if index else frame
@@ -160,9 +160,10 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
             raise at_line(
                 path, number, f"expected a JSON object such as {{...}}, found {line!r:.40}"
             )
-        for key in record.keys() - columns.keys():
-            columns[key] = [None] * len(lines)
-            _refuse_wide(path, len(columns))
+        for key in record:
+            if key not in columns:
+                columns[key] = [None] * len(lines)
+                _refuse_wide(path, len(columns))
         if len(columns) * len(lines) * _CELL_BYTES > array_limit(len(text)):
             raise DataError(
                 f"{path}: its lines have too many different keys ({len(columns):,}) for a table"

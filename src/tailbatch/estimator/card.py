@@ -10,7 +10,10 @@ from scipy.special import expit
 
 import tailbatch
 from tailbatch.data import Parts
+from tailbatch.estimator.fitting import plan_of
+from tailbatch.imbalance import label_cardinality, mean_imbalance_ratio
 from tailbatch.metrics import METRICS, by_label, evaluate
+from tailbatch.results import recipe_of
 
 if TYPE_CHECKING:
     from tailbatch.estimator.classifier import TailbatchClassifier
@@ -19,6 +22,13 @@ CARD = "README.md"
 _SHOWN = ("macro_auc", "macro_average_precision", "macro_f", "minority_average_precision",
           "minority_macro_f", "hamming_loss")  # fmt: skip
 _SHOWN_COLUMNS = 50
+_PLANNED = ("batch_size", "lr", "weight_decay", "warm_up_epochs")
+#: What None stands for where nothing else says so.
+_UNSET = {
+    "class_weight": "none",
+    "loss": "the model's own",
+    "selection_pressure": "the strategy's own",
+}
 
 
 def training_facts(classifier: "TailbatchClassifier", parts: Parts) -> dict[str, Any]:
@@ -37,6 +47,8 @@ def training_facts(classifier: "TailbatchClassifier", parts: Parts) -> dict[str,
         "validation_rows": validation.n_samples,
         "features": train.n_features,
         "positives": np.asarray(train.Y.sum(axis=0)).ravel().tolist(),
+        "label_cardinality": label_cardinality(train.Y),
+        "mean_imbalance_ratio": mean_imbalance_ratio(train.Y),
         "versions": {
             "tailbatch": tailbatch.__version__,
             "torch": torch.__version__,
@@ -76,6 +88,14 @@ def model_card(classifier: "TailbatchClassifier") -> str:
             f"- {facts['training_rows']:,} training rows, {facts['validation_rows']:,} validation rows",
             f"- {facts['features']:,} features",
         ]
+    if "label_cardinality" in facts:  # earlier versions did not keep them
+        count = int(np.sum(classifier.minority_labels_))
+        lines += [
+            f"- {facts['label_cardinality']:.2f} labels a row on average (label cardinality)",
+            f"- mean imbalance ratio (MeanIR) {facts['mean_imbalance_ratio']:.1f}: the commonest label "
+            f"has that many times the rows of another on average; {count:,} rarer "
+            f"label{' is a minority label' if count == 1 else 's are minority labels'}",
+        ]
     if classifier.columns_ is not None:
         lines += ["", "| column | taken for | why |", "|---|---|---|"]
         taken = list(classifier.columns_.taken.items())
@@ -83,9 +103,7 @@ def model_card(classifier: "TailbatchClassifier") -> str:
         if len(taken) > _SHOWN_COLUMNS:
             lines.append(f"| {len(taken) - _SHOWN_COLUMNS:,} more | | |")
     lines += ["", "## Settings", ""]
-    settings = classifier.get_params(deep=False)
-    for name in ("callbacks", "columns", "label_names", "checkpoint_folder", "device", "verbose"):
-        settings.pop(name, None)
+    settings = settings_used(classifier)
     lines += [f"- {name}: `{_cell(_plain(value))}`" for name, value in sorted(settings.items())]
     lines.append(f"- best epoch: {classifier.best_epoch_} of {len(classifier.history_)}")
     if "metrics" in facts:
@@ -100,21 +118,42 @@ def model_card(classifier: "TailbatchClassifier") -> str:
     return "\n".join(lines) + "\n"
 
 
+def settings_used(classifier: "TailbatchClassifier") -> dict[str, Any]:
+    """Return the settings of a fitted classifier, with what was used where None left it open."""
+    settings = classifier.get_params(deep=False)
+    for name in ("callbacks", "columns", "label_names", "checkpoint_folder", "device", "verbose"):
+        settings.pop(name, None)
+    if settings["random_state"] is None:  # which a model that was loaded does not know either
+        settings.pop("random_state")
+    plan = plan_of(classifier)
+    used = {name: getattr(plan, name) for name in _PLANNED}
+    rows = classifier.facts_.get("training_rows")
+    used["epochs"] = plan.epochs if rows is None else plan.n_epochs(rows)
+    used["scale"] = recipe_of(classifier.model).scale
+    used["selection_pressure"] = classifier.selection_pressure_
+    for name, value in (_UNSET | {k: v for k, v in used.items() if v is not None}).items():
+        if settings.get(name) is None:
+            settings[name] = value
+    return {"plan__optimizer": plan.optimizer, "plan__schedule": plan.schedule} | settings
+
+
 def _label_rows(classifier: "TailbatchClassifier", facts: dict[str, Any]) -> list[str]:
     """Return the table by label, the rarest first."""
     table, positives = facts["by_label"], facts["positives"]
     rows = [
         "The validation rows chose the epoch and the thresholds, so expect a little less on new rows.",
         "",
-        "| label | training rows | validation rows | AP | AUC | precision | recall | F | threshold |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| label | minority | training rows | validation rows | AP | AUC | precision | recall | F | "
+        "threshold |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for label in np.argsort(positives, kind="stable").tolist():
         numbers = [table[name][label] for name in ("average_precision", "auc", "precision", "recall",
                                                    "f", "threshold")]  # fmt: skip
         cells = ["-" if value != value else f"{value:.3f}" for value in numbers]
         rows.append(
-            f"| {_cell(classifier.label_names_[label])} | {int(positives[label]):,} | "
+            f"| {_cell(classifier.label_names_[label])} | "
+            f"{'yes' if classifier.minority_labels_[label] else ''} | {int(positives[label]):,} | "
             f"{int(table['support'][label]):,} | {' | '.join(cells)} |"
         )
     return rows

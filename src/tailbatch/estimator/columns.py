@@ -1,7 +1,7 @@
 """Tables for the estimator: columns into features, and found again by name."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from tailbatch.data.columns import needs_columns
 from tailbatch.data.label_columns import frame_labels
 from tailbatch.data.labels import LabelMatrix, stored_labels
 from tailbatch.data.tables import read_frame
+from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,11 +33,16 @@ def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
     >>> fitted_columns(None, np.eye(2)) is None
     True
     """
+    if columns is not None and not isinstance(columns, Columns):
+        raise DataError(f"columns must be tailbatch.data.Columns, {_instead_of(columns)}")
+    _refuse_texts(X)
+    _refuse_repeated(X)
     if columns is None and not needs_columns(X):
         return None
-    if not hasattr(X, "columns"):
+    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         raise DataError(
-            f"columns= is for a data frame, got X of type {type(X).__name__}; leave it out for numbers"
+            f"columns= is for a pandas data frame, got X of type {type(X).__name__}; leave it out for "
+            "numbers"
         )
     fitted = (columns or Columns()).fit(X)
     for notice in fitted.notices:
@@ -46,7 +52,9 @@ def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
 
 def encoded(columns: FittedColumns | None, X: Any) -> Any:
     """Return the features of a data frame; numbers that are features already stay as they are."""
+    _refuse_repeated(X)
     if columns is None:
+        _refuse_texts(X)
         return X
     if not hasattr(X, "columns") and np.shape(X)[1:] == (len(columns.feature_names),):
         return X
@@ -54,6 +62,66 @@ def encoded(columns: FittedColumns | None, X: Any) -> Any:
     for notice in notices:
         _log.warning("%s", notice)
     return features
+
+
+def _instead_of(given: object) -> str:
+    """Return what was given in place of Columns, and what to write."""
+    names = [given] if isinstance(given, str) else given
+    if isinstance(names, Mapping):
+        remedy = f"columns=Columns(kinds={dict(names)!r:.60})"
+    elif isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+        remedy = f"columns=Columns(text={list(names)!r:.60}) for columns of text"
+    else:
+        remedy = "for instance columns=Columns(text=['subject'])"
+    return f"got {given!r:.60}; write {remedy}"
+
+
+def _refuse_repeated(X: Any) -> None:
+    """Refuse a data frame with two columns of one name, which nothing could tell apart."""
+    names = (
+        [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
+    )
+    if (repeated := first_repeated(names)) is not None:
+        raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
+
+
+def _refuse_texts(X: Any) -> None:
+    """Refuse texts that are in no data frame, and say how to give them."""
+    if hasattr(X, "columns") or not _holds_texts(X):
+        return
+    raise DataError(
+        f"X holds text, such as {_first_text(X)!r:.40}, and numbers or a data frame are needed: fit on "
+        "pd.DataFrame({'text': X}) with columns=Columns(text=['text']), or put scikit-learn's "
+        "TfidfVectorizer before it in a pipeline"
+    )
+
+
+def _holds_texts(X: Any) -> bool:
+    """Whether X is a list, array or series of strings that are no numbers."""
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind is None and not isinstance(X, list | tuple):
+        return False
+    return (kind is None or kind in "OUST") and _first_text(X) is not None
+
+
+def _first_text(X: Any) -> str | None:
+    for row in X:
+        for cell in [row] if isinstance(row, str) else row if _is_row(row) else ():
+            if isinstance(cell, str) and not _is_number(cell):
+                return cell
+    return None
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, list | tuple) or getattr(row, "ndim", 0) == 1
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def columns_of(classifier: "TailbatchClassifier") -> FittedColumns:

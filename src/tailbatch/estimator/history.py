@@ -106,13 +106,22 @@ class History(tuple[Epoch, ...]):
             The axes of the loss and, sharing the epochs, those of the metric; None for the latter where
             there were no validation rows.
         """
-        left = require("matplotlib.pyplot", extra="cli").subplots()[1] if ax is None else ax
+        if ax is None:
+            left = require("matplotlib.pyplot", extra="cli").subplots(layout="constrained")[1]
+        else:
+            left = ax
         left.plot(
             [epoch.number for epoch in self],
             [epoch.batch_objective for epoch in self],
             color="C0",
+            marker="o" if len(self) == 1 else None,
             label="loss of the batches",
         )
+        left.xaxis.get_major_locator().set_params(integer=True)
+        if len(self) == 1:  # one point in the middle of an axis of fractions says little
+            left.set_xlim(0, 2)
+            if (loss := self[0].batch_objective) > 0:
+                left.set_ylim(0, 1.25 * loss)
         left.set_xlabel("epoch")
         left.set_ylabel("loss of the batches", color="C0")
         scored = [epoch for epoch in self if self.best_by in epoch.validation]
@@ -120,15 +129,43 @@ class History(tuple[Epoch, ...]):
             return left, None
         title = f"validation {METRICS[self.best_by].title}"
         right = left.twinx()
+        scores = [epoch.validation[self.best_by] for epoch in scored]
+        # A line through one point is nothing, and a point at the end of the axis is cut.
         right.plot(
             [epoch.number for epoch in scored],
-            [epoch.validation[self.best_by] for epoch in scored],
+            scores,
             color="C1",
+            marker="o" if len(scored) == 1 else None,
+            clip_on=False,
             label=title,
         )
+        if (limits := _limits(scores, METRICS[self.best_by].range)) is not None:
+            right.set_ylim(*limits)
         right.set_ylabel(title, color="C1")
         right.axvline(self.best_epoch, color="0.6", linestyle=":", label="epoch that was kept")
         return left, right
+
+
+def _limits(
+    scores: Sequence[float], most: tuple[float | None, float | None]
+) -> tuple[float, float] | None:
+    """Return the ends of an axis that shows these scores and no values that the metric cannot have.
+
+    Examples
+    --------
+    >>> _limits([0.75], (0, 1)), _limits([0.5, 1.0], (0, 1))
+    ((0.65, 0.85), (0.475, 1))
+    """
+    known = [score for score in scores if math.isfinite(score)]
+    if not known:
+        return None
+    low, high = min(known), max(known)
+    room = 0.05 * (high - low) or 0.1
+    low, high = low - room, high + room
+    return (
+        low if most[0] is None else max(low, most[0]),
+        high if most[1] is None else min(high, most[1]),
+    )
 
 
 class EpochTable(Callback):

@@ -30,7 +30,7 @@ def gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
         axes.errorbar(
             group["percent"],
             np.array(places) + shift,
-            xerr=np.nan_to_num(ends),
+            xerr=ends,  # NaN, where there is no interval, draws none
             label=plain_text(str(arm)),
             linestyle="none",
             capsize=3,

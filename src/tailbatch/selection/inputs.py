@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from tailbatch.data.dataset import IntArray as IntArray
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
@@ -53,7 +52,7 @@ def check_pressure(pressure: object) -> float:
 
 def label_matrix(Y: object) -> LabelMatrix:
     """Return the labels of anything array-like, tensors included, as `checked_labels` does."""
-    return checked_labels(Y if sparse.issparse(Y) else as_array(Y), error=SelectionError)
+    return checked_labels(as_array(Y) if hasattr(Y, "detach") else Y, error=SelectionError)
 
 
 def dense_rows(Y: LabelMatrix, index: IntArray) -> npt.NDArray[np.bool_]:
@@ -67,6 +66,7 @@ def label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:
 
     Examples
     --------
+    >>> from scipy import sparse
     >>> Y = np.array([[True, False], [True, True]])
     >>> for labels in (Y, sparse.csr_array(Y)):
     ...     row, label = label_cells(labels, np.array([1, 0]))

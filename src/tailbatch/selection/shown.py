@@ -71,7 +71,8 @@ def plot_exposure(exposure: FloatArray | None, counts: IntArray | None, ax: Any 
     ax.plot(counts, exposure, "o", alpha=0.6)
     ax.axhline(1, color="gray", ls=":", label="a shuffled epoch")
     ax.set(xlabel="rows with the label", ylabel="label exposure", xscale="log")
-    ax.set_ylim(bottom=0)
+    # The usual margin is a share of the spread of the points, and from 0 on that may be nothing.
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.1 * float(np.nanmax(exposure))))
     ax.legend()
     return ax
 

@@ -60,14 +60,21 @@ def _row(
             detail = f"{count:,} runs without a partner are left out of the comparisons"
         return "Folds and seeds of the compared means", verdict, detail if total else "no runs"
     title = "End of the training and end of learning"
-    late = f"{count:,} of {total:,} runs of {baseline} were best in their last epochs"
+    late = f"of {total:,} runs of {baseline} were best in their last epochs"
     if not total:
         return title, verdict, "no best epochs"
+    if verdict == "cannot be told":
+        return (
+            title,
+            verdict,
+            f"the runs of {baseline} have one evaluation, from which it cannot be told, or a cosine "
+            "schedule, whose last epoch is meant to be the best",
+        )
     if verdict == "agrees":
-        return title, verdict, f"only {late}"
+        return title, verdict, f"only {count:,} {late}" if count else f"none {late}"
     return (
         title,
         verdict,
-        f"{late}, so they were still learning, and a gain may only be faster learning: to find out, use "
-        "a higher learning rate or more epochs",
+        f"{count:,} {late}, so they were still learning, and a gain may only be faster learning: to find "
+        "out, use a higher learning rate or more epochs",
     )

@@ -26,13 +26,15 @@ def minority(story: Story) -> Section:
         "imbalance ratio is above the mean of the dataset."
     )
     caption = "Mean change of average precision, share of labels that improve, and exposure"
+    # Means over folds, which are read as whole rows; the CSV file has them as they are.
+    reading = labels.assign(positives=labels["positives"].round().astype("Int64"))
     blocks: tuple[Block, ...] = ()
     if table["gain"].notna().any():
         blocks = (Block("text", text), folded(view(table, caption, _TITLES)))
     if len(labels) and len(labels) <= _MOST_LABELS:
         several = {name: title for name, title in _CELLS.items() if labels[name].nunique() > 1}
         arms = {arm: str(arm) for arm in labels if isinstance(arm, Arm)}
-        blocks += (folded(view(labels, _BY_NAME, several | _NAMED | arms)),)
+        blocks += (folded(view(reading, _BY_NAME, several | _NAMED | arms)),)
     return Section(
         id="minority",
         title="Minority labels",
@@ -40,6 +42,6 @@ def minority(story: Story) -> Section:
         blocks=blocks,
         tables=(
             FileTable("minority", table, "Gains over minority and other labels"),
-            FileTable("labels-by-name", labels, _BY_NAME),
+            FileTable("labels-by-name", labels, _BY_NAME, reading),
         ),
     )

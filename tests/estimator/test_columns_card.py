@@ -1,0 +1,48 @@
+"""What the model card tells about a fitted classifier."""
+
+import numpy as np
+
+from tailbatch.estimator import TailbatchClassifier
+from tailbatch.estimator.card import model_card
+from tailbatch.imbalance import mean_imbalance_ratio, minority_labels
+
+
+def fitted(**settings):
+    X = np.random.default_rng(0).random((120, 4))
+    Y = X[:, :3] > [0.1, 0.5, 0.9]
+    classifier = TailbatchClassifier(
+        random_state=0, plan__steps=4, label_names=["often", "half", "rare"], **settings
+    )
+    return classifier.fit(X, Y, validation_data=(X, Y)), Y
+
+
+def test_settings_are_those_used(tmp_path):
+    classifier, _ = fitted()
+    card = model_card(classifier)
+    for line in ("lr: `0.01`", "weight_decay: `0.03`", "warm_up_epochs: `0`", "epochs: `4`",
+                 "scale: `auto`", "loss: `the model's own`", "plan__schedule: `cosine`"):  # fmt: skip
+        assert f"\n- {line}\n" in card
+    assert "`None`" not in card
+    assert "lr: `0.5`" in model_card(fitted(lr=0.5)[0])
+    classifier.save(tmp_path)
+    again = model_card(TailbatchClassifier.load(tmp_path))
+    assert again == card.replace("- random_state: `0`\n", "")
+
+
+def test_the_data_are_described_and_minority_labels_are_marked():
+    classifier, Y = fitted()
+    card = model_card(classifier)
+    assert f"- {Y.sum(axis=1).mean():.2f} labels a row on average (label cardinality)" in card
+    assert f"- mean imbalance ratio (MeanIR) {mean_imbalance_ratio(Y):.1f}: " in card
+    assert minority_labels(Y).tolist() == [False, False, True]
+    assert "; 1 rarer label is a minority label" in card
+    assert f"| rare | yes | {Y[:, 2].sum()} |" in card
+    assert f"| often |  | {Y[:, 0].sum()} |" in card
+
+
+def test_a_model_of_an_earlier_version_has_a_card():
+    classifier, _ = fitted()
+    del classifier.facts_["label_cardinality"], classifier.facts_["mean_imbalance_ratio"]
+    assert "MeanIR" not in model_card(classifier)
+    classifier.facts_ = {}
+    assert "- lr: `0.01`" in model_card(classifier)
