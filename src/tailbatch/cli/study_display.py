@@ -19,6 +19,7 @@ from tailbatch.study import Study, StudyProgress
 if TYPE_CHECKING:
     from tailbatch.report.section import Section
 
+_NAME_WIDTH = 20  # of the terminal, which has 80 or more, for the names of settings
 _EVERY = 10  # seconds between lines if the output is not a terminal
 
 
@@ -162,18 +163,31 @@ def summary(sections: "Iterable[Section]") -> None:
         if brief.rows:
             first, *rest = brief.header
             table = _table(first, *(f">{name}" for name in rest))
+            # Names stay whole, and the titles of the numbers wrap.
+            longest = max(len(line) for row in brief.rows for line in row[0][0].split("\n"))
+            table.columns[0].min_width = min(longest, _NAME_WIDTH)
+            table.columns[0].overflow = "fold"
             for row in brief.rows:
-                table.add_row(*(_cell(text, bold) for text, bold in row))
-            table.caption = brief.caption
+                table.add_row(*(_cell(text, bold, console) for text, bold in row))
+            table.caption = Text(_encodable(brief.caption, console))
             console.print(table)
         for sentence in brief.sentences:
             console.print(Text(printable(sentence), style="bold"))
 
 
-def _cell(text: str, bold: bool) -> Text:
-    """Return a cell of one or two lines; control characters in them have no effect."""
+def _cell(text: str, bold: bool, console: Console) -> Text:
+    """Return a cell of one or more lines; control characters in them have no effect."""
     lines = "\n".join(map(printable, text.split("\n")))
-    return Text(lines, "bold" if bold else "")
+    return Text(_encodable(lines, console), "bold" if bold else "")
+
+
+def _encodable(text: str, console: Console) -> str:
+    """Return text that a terminal without Unicode can show, too."""
+    return (
+        text
+        if console.encoding.startswith("utf")
+        else text.replace("±", "+-").replace("\N{EN DASH}", "-")
+    )
 
 
 def name_of(spec: RunSpec) -> str:
