@@ -40,7 +40,7 @@ def summary(story: Story) -> Section:
     analysis = story.analysis
     evidence, table = analysis.evidence, analysis.overall
     several = analysis.results["learner"].nunique() > 1
-    first = [headline(analysis.best)] if analysis.best else []
+    first = [headline(analysis.best, several=several)] if analysis.best else []
     said = [*first, *sentences(table, analysis.baseline).values()]
     late = still_learning(analysis)
     blocks = [Block("lines", said) if said else Block("text", _NOTHING)]
@@ -69,27 +69,38 @@ def summary(story: Story) -> Section:
     )
 
 
-def headline(best: Best) -> str:
-    """Return which setting is best for rare labels, by how much, and whether that is significant."""
-    several = best.reference is not None and best.reference.learner != best.setting.learner
+def headline(best: Best, *, several: bool = False) -> str:
+    """Return which setting is best for rare labels, by how much, and whether that is significant.
+
+    With `several` learners compared, the setting's learner is named, too.
+    """
+    learners = {best.setting.learner, *([best.reference.learner] if best.reference else [])}
 
     def name(setting: Setting) -> str:
         if not setting.arm.draws_batches:
             return str(setting.learner)
-        return f"{setting.learner} with {setting.arm} batches" if several else str(setting.arm)
+        named = several or len(learners) > 1
+        return f"{setting.learner} with {setting.arm} batches" if named else str(setting.arm)
 
     metric = metric_facts(best.metric)
     text = f"Best{' for rare labels' if metric.minority else ''}: {name(best.setting)}, "
     text += f"{metric.title} {best.value:.4f}"
     if best.gain is None or best.reference is None:
         return text
-    text += f", {_interval(*best.gain[:3])} against {name(best.reference)}"
-    if best.gain.percent < 0:  # chosen on validation rows, and worse on test rows
+    percent, low, high = best.gain[:3]
+    if percent == low == high == 0:
+        same = f"{name(best.setting)} and {name(best.reference)} are the same on every fold"
+        return f"{text.partition(':')[0]}: no difference. {same}, {metric.title} {best.value:.4f}"
+    known = np.isfinite([low, high]).all()
+    interval = f" (95% interval {signed(low)} to {signed(high)})" if known else " (no interval)"
+    text += f", {signed(percent)}%{interval} against {name(best.reference)}"
+    if percent < 0:  # chosen on validation rows, and worse on test rows
         text = f"{text[:4]} on the validation rows{text[4:]} on the test rows"
     if not best.tested:
         return f"{text}: not tested, which takes three folds or six datasets"
     verdict = "significant" if best.significant else "not significant, so it may be chance"
-    return f"{text}: {verdict} (p = {best.gain.p:.3f})"
+    p = "< 0.001" if best.gain.p < 0.0005 else f"= {best.gain.p:.3f}"
+    return f"{text}: {verdict} (p {p})"
 
 
 def still_learning(analysis: Analysis) -> str:
