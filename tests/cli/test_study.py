@@ -246,6 +246,16 @@ def test_on_one_dataset_every_model_loss_and_strategy_has_a_row(
     assert "over datasets; positive" not in page
 
 
+def test_models_that_ignore_the_losses_are_named(command, tmp_path):
+    given = ("--losses", "focal", "--epochs", 1, "--strategies", "random")
+    code, _, err = command(*quick(tiny_file(tmp_path), "--models", "mlp,logistic:C=1", *given))
+    assert code == 0, err
+    assert err.count("Note: logistic takes no loss: losses apply to mlp") == 1
+    code, _, err = command(*quick(tiny_file(tmp_path), "--models", "logistic", *given))
+    assert code == 2, err
+    assert "logistic takes none: leave losses out" in " ".join(err.split())
+
+
 def test_over_datasets_losses_alone_are_compared_by_their_means(command, tmp_path):
     files = [tiny_file(tmp_path, name=name, n=n) for name, n in (("one", 80), ("two", 90))]
     code, out, err = command(
