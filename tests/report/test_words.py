@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailbatch import compare
 from tailbatch.analysis import Arm, Learner
 from tailbatch.analysis.best import Best, Setting
 from tailbatch.analysis.gains import Gain
@@ -110,6 +111,14 @@ def test_the_headline_calls_equal_settings_equal_and_a_tiny_p_tiny():
 def test_a_change_that_rounds_to_zero_has_no_minus():
     (sentence,) = sentences(pd.DataFrame([change(percent=-0.01, low=-0.04)]), RANDOM).values()
     assert "Macro-AUC +0.0% [+0.0, +3.4]" in sentence
+
+
+def test_a_comparison_says_that_a_model_has_no_batches():
+    X = np.random.default_rng(0).random((60, 4))
+    made = compare(X, X[:, :3] > 0.6, models=[{"name": "logistic", "C": 1}], folds=2)
+    assert repr(made).endswith("no batches")
+    assert "<td>no batches</td>" in made._repr_html_()
+    assert made.table()["strategy"].tolist() == ["none"]
 
 
 def test_the_note_names_the_printed_p_values_that_do_not_follow():

@@ -47,8 +47,10 @@ def summary(story: Story) -> Section:
     blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
     blocks += [folded(_settings_view(analysis))] if several else []
     blocks += [Block("note", _INFERENCE)] if said else []
-    counts = what_ran(evidence.runs).items()
-    blocks += [Block("facts", [(name, f"{count:,}") for name, count in counts])]
+    counts = what_ran(evidence.runs)
+    if "strategies" in counts:  # a model without batches has none
+        counts["strategies"] = with_batches(evidence.runs)["strategy"].nunique()
+    blocks += [Block("facts", [(name, f"{count:,}") for name, count in counts.items()])]
     if len(evidence.absent):
         text = f"{len(evidence.absent):,} of the planned runs are missing."
         blocks += [Block("alert", (text, "missing", "See which."))]
