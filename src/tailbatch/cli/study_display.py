@@ -17,9 +17,8 @@ from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
 
 if TYPE_CHECKING:
-    from tailbatch.report.section import Section
+    from tailbatch.report.section import Brief, Section
 
-_NAME_WIDTH = 20  # of the terminal, which has 80 or more, for the names of settings
 _EVERY = 10  # seconds between lines if the output is not a terminal
 
 
@@ -163,16 +162,27 @@ def summary(sections: "Iterable[Section]") -> None:
         if brief.rows:
             first, *rest = brief.header
             table = _table(first, *(f">{name}" for name in rest))
-            # Names stay whole, and the titles of the numbers wrap.
-            longest = max(len(line) for row in brief.rows for line in row[0][0].split("\n"))
-            table.columns[0].min_width = min(longest, _NAME_WIDTH)
-            table.columns[0].overflow = "fold"
+            _fit(table, brief, console.width)
             for row in brief.rows:
                 table.add_row(*(_cell(text, bold, console) for text, bold in row))
             table.caption = Text(_encodable(brief.caption, console))
             console.print(table)
         for sentence in brief.sentences:
             console.print(Text(printable(sentence), style="bold"))
+
+
+def _fit(table: Table, brief: "Brief", width: int) -> None:
+    """Wrap the titles of numbers rather than the names of settings, in a terminal of this width."""
+    names, *numbers = zip(
+        *([text.split("\n") for text, _ in row] for row in brief.rows), strict=True
+    )
+    widest = [max(len(line) for lines in column for line in lines) for column in (names, *numbers)]
+    left = width - 1 - 3 * len(widest)  # without the padding and the spaces between columns
+    for column, title, least in zip(table.columns[1:], brief.header[1:], widest[1:], strict=True):
+        column.max_width = max(least, *map(len, title.split()))
+        left -= column.max_width
+    if left > 0:
+        table.columns[0].min_width = min(widest[0], left)
 
 
 def _cell(text: str, bold: bool, console: Console) -> Text:
