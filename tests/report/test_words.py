@@ -86,6 +86,8 @@ def test_the_headline_names_the_winner_the_size_and_whether_it_is_significant():
         "Best on the validation rows for rare labels: adaptive"
     )
     assert "against random on the test rows: not significant" in best(0.9, percent=-3.5)
+    behind = best(0.3, top=False)  # another setting, not the reference, is better on the test rows
+    assert behind.startswith("Best on the validation rows for rare labels: adaptive")
     other = best(0.012, arm=RANDOM, learners=("mlp asymmetric", "mlp"))
     assert "mlp asymmetric with random batches" in other
     assert "against mlp with random batches" in other

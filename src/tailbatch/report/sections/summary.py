@@ -40,7 +40,8 @@ def summary(story: Story) -> Section:
     analysis = story.analysis
     evidence, table = analysis.evidence, analysis.overall
     several = analysis.results["learner"].nunique() > 1
-    first = [headline(analysis.best, several=several)] if analysis.best else []
+    top = analysis.best is None or _is_top(analysis.best, settings(analysis.results))
+    first = [headline(analysis.best, several=several, top=top)] if analysis.best else []
     said = [*first, *sentences(table, analysis.baseline).values()]
     late = still_learning(analysis)
     blocks = [Block("lines", said) if said else Block("text", _NOTHING)]
@@ -71,10 +72,11 @@ def summary(story: Story) -> Section:
     )
 
 
-def headline(best: Best, *, several: bool = False) -> str:
+def headline(best: Best, *, several: bool = False, top: bool = True) -> str:
     """Return which setting is best for rare labels, by how much, and whether that is significant.
 
-    With `several` learners compared, the setting's learner is named, too.
+    With `several` learners compared, the setting's learner is named, too. If it is not at the `top` of
+    the test rows, too, the headline says that the validation rows chose it.
     """
     learners = {best.setting.learner, *([best.reference.learner] if best.reference else [])}
 
@@ -96,13 +98,20 @@ def headline(best: Best, *, several: bool = False) -> str:
     known = np.isfinite([low, high]).all()
     interval = f" (95% interval {signed(low)} to {signed(high)})" if known else " (no interval)"
     text += f", {signed(percent)}%{interval} against {name(best.reference)}"
-    if percent < 0:  # chosen on validation rows, and worse on test rows
+    if percent < 0 or not top:  # chosen on validation rows, and not the best on test rows
         text = f"{text[:4]} on the validation rows{text[4:]} on the test rows"
     if not best.tested:
         return f"{text}: not tested, which takes three folds or six datasets"
     verdict = "significant" if best.significant else "not significant, so it may be chance"
     p = "< 0.001" if best.gain.p < 0.0005 else f"= {best.gain.p:.3f}"
     return f"{text}: {verdict} (p {p})"
+
+
+def _is_top(best: Best, table: pd.DataFrame) -> bool:
+    """Return whether no setting has a better mean on the test rows than the best one."""
+    rows = table[table["metric"] == best.metric]
+    same = (rows["learner"] == best.setting.learner) & (rows["arm"] == best.setting.arm)
+    return bool((same & rows["best"]).any() or not rows["best"].any())
 
 
 def still_learning(analysis: Analysis) -> str:
@@ -275,7 +284,7 @@ def _settings_brief(table: pd.DataFrame, metrics: list[str], said: tuple[str, ..
     first = "strategy" if len(drawing) else "model"
     header = ("model\nstrategy" if several else first, *(metric_facts(m).title for m in metrics))
     caption = _means_over(table)
-    caption += "; * best of its column" if table["best"].any() else ""
+    caption += "; * best of its column on test rows" if table["best"].any() else ""
     if 0 < len(drawing) < len(table):
         caption += "; below: models without batches"
     return Brief(header, tuple(rows), caption + _tuned_note(metrics), said)
@@ -294,7 +303,9 @@ def _settings_view(analysis: Analysis) -> View:
         rows.append([str(learner), ", ".join([cell_text(arm), *varied]), *marked])
     header = [("Model", False), ("Strategy", False)]
     header += [(metric_facts(name).title, True) for name in metrics]
-    caption = _means_over(table) + ("; ★ best of its column" if table["best"].any() else "")
+    caption = _means_over(table) + (
+        "; ★ best of its column on test rows" if table["best"].any() else ""
+    )
     return View(f"Every setting: {caption}{_tuned_note(metrics)}", header, rows)
 
 
