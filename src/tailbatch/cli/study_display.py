@@ -162,7 +162,7 @@ def summary(sections: "Iterable[Section]") -> None:
         if brief.rows:
             first, *rest = brief.header
             table = _table(first, *(f">{name}" for name in rest))
-            _fit(table, brief, console.width)
+            _fit(table, brief, console)
             for row in brief.rows:
                 table.add_row(*(_cell(text, bold, console) for text, bold in row))
             table.caption = Text(_encodable(brief.caption, console))
@@ -171,16 +171,18 @@ def summary(sections: "Iterable[Section]") -> None:
             console.print(Text(printable(sentence), style="bold"))
 
 
-def _fit(table: Table, brief: "Brief", width: int) -> None:
-    """Wrap the titles of numbers rather than the names of settings, in a terminal of this width."""
-    names, *numbers = zip(
-        *([text.split("\n") for text, _ in row] for row in brief.rows), strict=True
-    )
-    widest = [max(len(line) for lines in column for line in lines) for column in (names, *numbers)]
-    left = width - 1 - 3 * len(widest)  # without the padding and the spaces between columns
+def _fit(table: Table, brief: "Brief", console: Console) -> None:
+    """Wrap the titles of numbers rather than the names of settings; cut nothing off."""
+    texts = ([_encodable(text, console).split("\n") for text, _ in row] for row in brief.rows)
+    widest = [
+        max(len(line) for lines in column for line in lines) for column in zip(*texts, strict=True)
+    ]
+    left = console.width - 1 - 3 * len(widest)  # without the padding and the spaces between columns
     for column, title, least in zip(table.columns[1:], brief.header[1:], widest[1:], strict=True):
-        column.max_width = max(least, *map(len, title.split()))
+        column.max_width = max([least, *map(len, title.split())])
         left -= column.max_width
+    for column in table.columns:
+        column.overflow = "fold"
     if left > 0:
         table.columns[0].min_width = min(widest[0], left)
 
