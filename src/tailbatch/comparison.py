@@ -17,7 +17,7 @@ import numpy as np
 from tailbatch.data import Columns, MultiLabelDataset, save_npz
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
-from tailbatch.results import DEFAULT_MODEL, ResultStore, TrainingPlan, recipe_of
+from tailbatch.results import DEFAULT_MODEL, NO_BATCHES, ResultStore, TrainingPlan, recipe_of
 from tailbatch.study import (
     PlannedStore,
     Study,
@@ -151,7 +151,8 @@ class Comparison:
         self.store, self.outcome = store, outcome
         self._kept = kept
         for failure in outcome.failures:
-            _log.warning("a run of %s failed: %s", failure.spec.strategy, failure.message)
+            name = f"{failure.spec.model}, {_shown(failure.spec.strategy)}"
+            _log.warning("a run of %s failed: %s", name, failure.message)
 
     @property
     def study(self) -> str:
@@ -250,7 +251,7 @@ class Comparison:
         if not finished:
             return f"Comparison without a finished run: {self._failure()}"
         best, choices = self.best(), len(self.table())
-        named = [best[key] for key in _CELL if best.get(key)]
+        named = [_shown(best[key], key) for key in _CELL if best.get(key)]
         plural = "" if choices == 1 else "s"
         failed = f", {len(self.outcome.failures)} failed" if self.outcome.failures else ""
         return (
@@ -271,7 +272,7 @@ class Comparison:
         rows = []
         for _, row in table.iterrows():
             peers = table[table["dataset"] == row["dataset"]]
-            cells = [f"<td>{escape(str(row[key]))}</td>" for key in keys]
+            cells = [f"<td>{escape(_shown(row[key], key))}</td>" for key in keys]
             cells += [_html_cell(row[name], peers[name], name) for name in metrics]
             rows.append(f"<tr>{''.join(cells)}</tr>")
         return (
@@ -281,6 +282,11 @@ class Comparison:
 
     def _failure(self) -> str:
         return self.outcome.failures[0].message if self.outcome.failures else "it has no runs"
+
+
+def _shown(value: object, key: str = "strategy") -> str:
+    """Return a value of the table for readers."""
+    return "no batches" if key == "strategy" and value == NO_BATCHES else str(value)
 
 
 def _html_cell(value: float, peers: "pd.Series[Any]", metric: str) -> str:

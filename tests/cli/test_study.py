@@ -1,10 +1,11 @@
 """The commands compare, study, demo and report as a user meets them."""
 
+import io
 import os
 import re
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,8 @@ import pytest
 
 from faults.commands import start
 from study_samples import Here, tiny_file
-from tailbatch.cli import main, study
+from tailbatch.cli import main, study, study_display
+from tailbatch.report.section import Brief, Section
 from tailbatch.results import ResultStore, RunFailure
 
 
@@ -37,10 +39,10 @@ def command(monkeypatch, capsys, tmp_path):
     return run
 
 
-def quick(path, *more):
+def quick(*given):
     return (
-        "compare", path, "--strategies", "random,minority", "--folds", 2, "--epochs", 4,
-        "--batch-size", 16, "--lr", 0.01, "--store", "records", *more,
+        "compare", given[0], "--strategies", "random,minority", "--folds", 2, "--epochs", 4,
+        "--batch-size", 16, "--lr", 0.01, "--store", "records", *given[1:],
     )  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def test_an_interval_is_printed_from_three_folds_on(command, tmp_path, folds, in
     code, out, err = command(*quick(tiny_file(tmp_path), "--folds", folds))
     assert code == 0, err
     assert ("interval over folds" in out) is interval
-    assert ("[" in out) is interval
+    assert ("±0." in out) is interval
     assert ("(no interval)" in out) is not interval
     assert "\\n" not in out  # means and intervals stand on two lines
     (page,) = [path.read_text() for path in (tmp_path / "records").glob("compare-*.html")]
@@ -197,12 +199,103 @@ def test_compare_shows_models_without_batches_below_the_strategies(command, tmp_
     assert "none beats" not in out
     frame = ResultStore("records").frame()
     assert set(frame.loc[frame["model"] != "mlp", "strategy"]) == {"none"}
+    (page,) = [path.read_text() for path in (tmp_path / "records").glob("compare-*.html")]
+    (table,) = [path.read_text() for path in (tmp_path / "records").glob("*-files/results.md")]
+    for text in (page, table):
+        assert "no batches" in text
+        assert not re.search(r"(>|\| )none\b", text)  # as a name in a cell
+    assert "no batches, forest" in page
+    assert "<dt>strategies</dt><dd>2</dd>" in page
+
+
+def settings_of(out):
+    """Return the names of a summary's rows, each up to three lines, and which have a star."""
+    lines = out.split("─\n")[1] if "─\n" in out else out.split("─ \n")[1]
+    names, starred = [], set()
+    for line in lines.split("mean ")[0].splitlines():
+        cells = line.split()
+        if any(cell.lstrip("*").startswith("0.") for cell in cells):
+            names.append([])
+            starred |= {len(names) - 1} if "*" in line else set()
+        names[-1:] = [names[-1] + [c for c in cells if c[0].isalpha()]] if names else []
+    return [" ".join(name) for name in names], starred
+
+
+@pytest.mark.parametrize(
+    ("models", "strategies", "rows"),
+    [
+        ("mlp", "random", ["mlp random", "mlp weighted_bce random"]),
+        ("mlp,logistic", "random", ["mlp random", "mlp weighted_bce random", "logistic"]),
+        ("logistic,mlp", "random,minority",
+         ["mlp random", "mlp minority", "mlp weighted_bce random", "mlp weighted_bce minority",
+          "logistic"]),
+    ],
+)  # fmt: skip
+def test_on_one_dataset_every_model_loss_and_strategy_has_a_row(
+    command, tmp_path, monkeypatch, models, strategies, rows
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = command(
+        *quick(tiny_file(tmp_path), "--models", models, "--losses", "bce,weighted_bce",
+               "--strategies", strategies, "--folds", 3),
+    )  # fmt: skip
+    assert code == 0, err
+    names, starred = settings_of(out)
+    assert names == rows
+    assert starred
+    said = " ".join(out.split())
+    assert "mean ± half of its 95% interval over folds; * best of its column" in said
+    assert "over datasets" not in said
+    assert out.count("±0.") == 5 * len(rows)  # no column is cut off
+    (page,) = [path.read_text() for path in (tmp_path / "records").glob("compare-*.html")]
+    assert "There is nothing to compare" not in page
+    assert "Every setting: mean ± half" in page
+    assert "over datasets; positive" not in page
+
+
+def test_models_that_ignore_the_losses_are_named(command, tmp_path):
+    given = ("--losses", "focal", "--epochs", 1, "--strategies", "random")
+    code, _, err = command(*quick(tiny_file(tmp_path), "--models", "mlp,logistic:C=1", *given))
+    assert code == 0, err
+    assert err.count("Note: logistic takes no loss: losses apply to mlp") == 1
+    code, _, err = command(*quick(tiny_file(tmp_path), "--models", "logistic", *given))
+    assert code == 2, err
+    assert "logistic takes none: leave losses out" in " ".join(err.split())
+
+
+def test_over_datasets_losses_alone_are_compared_by_their_means(command, tmp_path):
+    files = [tiny_file(tmp_path, name=name, n=n) for name, n in (("one", 80), ("two", 90))]
+    code, out, err = command(
+        *quick(*files), "--models", "mlp", "--losses", "bce,weighted_bce", "--strategies", "random"
+    )
+    assert code == 0, err
+    assert settings_of(out)[0] == ["mlp random", "mlp weighted_bce random"]
+    assert "mean over 2 datasets" in out
+
+
+def test_over_datasets_the_summary_says_what_it_averages(command, tmp_path):
+    files = [tiny_file(tmp_path, name=name, n=n) for name, n in (("one", 80), ("two", 90))]
+    code, out, err = command(
+        *quick(*files), "--models", "mlp", "--losses", "bce,weighted_bce", "--epochs", 1
+    )
+    assert code == 0, err
+    assert "change against random, averaged over 2 models and 2 datasets" in " ".join(out.split())
+
+
+def test_a_terminal_without_unicode_shows_the_summary(tmp_path):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    brief = Brief(("strategy", "F"), ((("random", False), ("0.5\n±0.1", True)),), "mean ± half", ())
+    with redirect_stdout(stream):
+        study_display.summary([Section(id="a", title="A", short="A", brief=brief)])
+    stream.flush()
+    assert b"+-0.1" in stream.buffer.getvalue()
 
 
 def test_models_without_batches_alone_make_a_report(command, tmp_path):
     code, out, err = command(*quick(tiny_file(tmp_path), "--models", "logistic"))
     assert code == 0, err
     assert "logistic" in out
+    assert "below" not in out  # there is nothing above
     (page,) = (tmp_path / "records").glob("compare-*.html")
     assert "no strategies to compare" in page.read_text()
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailbatch import compare
 from tailbatch.analysis import Arm, Learner
 from tailbatch.analysis.best import Best, Setting
 from tailbatch.analysis.fairness import fairness_checks
@@ -61,17 +62,25 @@ def test_claims_come_in_their_order_and_the_best_strategy_first():
     assert said[HARD].index("+0.5%") < said[HARD].index("Macro-AUC")
 
 
-def best(p, percent=12.3, arm=ADAPTIVE, reference=RANDOM, learners=("mlp", "mlp")):
+def best(
+    p,
+    percent=12.3,
+    arm=ADAPTIVE,
+    reference=RANDOM,
+    learners=("mlp", "mlp"),
+    ends=(4.1, 20.5),
+    **more,
+):
     first, second = map(Learner, learners)
-    gain = Gain(percent, 4.1, 20.5, p, 1, 1, 1)
+    gain = Gain(percent, *ends, p, 1, 1, 1)
     made = Setting(first, arm), "minority_average_precision", 0.312, Setting(second, reference)
-    return headline(Best(*made, gain))
+    return headline(Best(*made, gain), **more)
 
 
 def test_the_headline_names_the_winner_the_size_and_whether_it_is_significant():
     assert best(0.012).startswith("Best for rare labels: adaptive, ")
     assert best(0.012).endswith(
-        "0.3120, +12.3% [+4.1, +20.5] against random: significant (p = 0.012)"
+        "0.3120, +12.3% (95% interval +4.1 to +20.5) against random: significant (p = 0.012)"
     )
     assert best(0.3).endswith("not significant, so it may be chance (p = 0.300)")
     untested = "against random: not tested, which takes three folds or six datasets"
@@ -80,11 +89,41 @@ def test_the_headline_names_the_winner_the_size_and_whether_it_is_significant():
         "Best on the validation rows for rare labels: adaptive"
     )
     assert "against random on the test rows: not significant" in best(0.9, percent=-3.5)
+    behind = best(0.3, top=False)  # another setting, not the reference, is better on the test rows
+    assert behind.startswith("Best on the validation rows for rare labels: adaptive")
     other = best(0.012, arm=RANDOM, learners=("mlp asymmetric", "mlp"))
     assert "mlp asymmetric with random batches" in other
     assert "against mlp with random batches" in other
     classical = best(0.3, arm=Arm("none"), learners=("forest", "mlp"))
     assert classical.startswith("Best for rare labels: forest, ")
+
+
+def test_the_headline_names_the_model_and_loss_wherever_several_are_compared():
+    said = best(0.012, learners=("mlp weighted_bce",) * 2, several=True)
+    assert said.startswith("Best for rare labels: mlp weighted_bce with adaptive batches, ")
+    assert "against mlp weighted_bce with random batches" in said
+
+
+def test_the_headline_calls_equal_settings_equal_and_a_tiny_p_tiny():
+    same = best(1.0, percent=0.0, ends=(0.0, 0.0))
+    assert same == (
+        "Best for rare labels: no difference. adaptive and random are the same on every fold, "
+        "Minority average precision 0.3120"
+    )
+    assert best(1e-6).endswith("significant (p < 0.001)")
+
+
+def test_a_change_that_rounds_to_zero_has_no_minus():
+    (sentence,) = sentences(pd.DataFrame([change(percent=-0.01, low=-0.04)]), RANDOM).values()
+    assert "Macro-AUC +0.0% [+0.0, +3.4]" in sentence
+
+
+def test_a_comparison_says_that_a_model_has_no_batches():
+    X = np.random.default_rng(0).random((60, 4))
+    made = compare(X, X[:, :3] > 0.6, models=[{"name": "logistic", "C": 1}], folds=2)
+    assert repr(made).endswith("no batches")
+    assert "<td>no batches</td>" in made._repr_html_()
+    assert made.table()["strategy"].tolist() == ["none"]
 
 
 def test_the_note_names_the_printed_p_values_that_do_not_follow():

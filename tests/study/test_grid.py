@@ -313,11 +313,23 @@ def test_models_without_batches_appear_once_a_fold_and_seed():
             {"models": ["logistic"], "strategies": [{"name": "none", "selection_pressures": [2]}]},
             "the strategy none has no selection pressure",
         ),
+        (
+            {"models": ["logistic", "forest"], "losses": [{"name": "weighted_bce", "power": 1}]},
+            "the loss weighted_bce is for networks, and forest takes none: leave losses out, or add one ",
+        ),
     ],
 )
 def test_what_a_model_without_batches_cannot_take_is_refused(changes, message):
     with pytest.raises(StudyError, match=message.replace("?", r"\?")):
         Study(**{"name": "try", "datasets": ["debtags"]} | changes)
+
+
+def test_models_that_ignore_the_losses_are_named():
+    named = {"name": "try", "datasets": ["debtags"], "models": ["mlp", "logistic", "forest"]}
+    assert Study(**named).notices == ()
+    assert Study(**named | {"models": ["mlp"]}, losses=["bce"]).notices == ()
+    (notice,) = Study(**named, losses=["bce", "focal"]).notices
+    assert notice == "logistic, forest take no loss: losses apply to mlp"
 
 
 def test_losses_are_a_grid_of_their_own():

@@ -268,3 +268,11 @@ def test_the_forecast_learns_each_cell_and_guesses_the_rest(tiny, store):
     assert forecast.seconds(dela) > forecast.seconds(mlp)
     forecast.learn(dela[0], 5.0)
     assert forecast.seconds(dela) == 5.0 * len(dela)
+
+
+def test_a_model_that_ignores_the_losses_is_named_in_the_log(tiny, store, caplog):
+    models = ["mlp", {"name": "logistic", "C": 1}]
+    run_here(
+        tiny_study(tiny, models=models, losses=["focal"], epochs=2, strategies=["random"]), store
+    )
+    assert "logistic takes no loss: losses apply to mlp" in caplog.text

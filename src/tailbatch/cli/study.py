@@ -24,6 +24,7 @@ from tailbatch.cli.options import (
     TextEncoder,
     kinds_option,
     label_option,
+    note,
 )
 from tailbatch.cli.terminal import named_table, printable
 from tailbatch.errors import ResultError, require
@@ -344,6 +345,7 @@ def _run(
     store = ResultStore(folder)
     with _engine(workers, ray) as (executor, count):
         display.announce(study, folder, count)
+        note(*study.notices)
         try:
             with _terminable(), display.Live() as live:
                 outcome = run_study(

@@ -17,7 +17,7 @@ from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
 
 if TYPE_CHECKING:
-    from tailbatch.report.section import Section
+    from tailbatch.report.section import Brief, Section
 
 _EVERY = 10  # seconds between lines if the output is not a terminal
 
@@ -162,18 +162,44 @@ def summary(sections: "Iterable[Section]") -> None:
         if brief.rows:
             first, *rest = brief.header
             table = _table(first, *(f">{name}" for name in rest))
+            _fit(table, brief, console)
             for row in brief.rows:
-                table.add_row(*(_cell(text, bold) for text, bold in row))
-            table.caption = brief.caption
+                table.add_row(*(_cell(text, bold, console) for text, bold in row))
+            table.caption = Text(_encodable(brief.caption, console))
             console.print(table)
         for sentence in brief.sentences:
             console.print(Text(printable(sentence), style="bold"))
 
 
-def _cell(text: str, bold: bool) -> Text:
-    """Return a cell of one or two lines; control characters in them have no effect."""
+def _fit(table: Table, brief: "Brief", console: Console) -> None:
+    """Wrap the titles of numbers rather than the names of settings; cut nothing off."""
+    texts = ([_encodable(text, console).split("\n") for text, _ in row] for row in brief.rows)
+    widest = [
+        max(len(line) for lines in column for line in lines) for column in zip(*texts, strict=True)
+    ]
+    left = console.width - 1 - 3 * len(widest)  # without the padding and the spaces between columns
+    for column, title, least in zip(table.columns[1:], brief.header[1:], widest[1:], strict=True):
+        column.max_width = max([least, *map(len, title.split())])
+        left -= column.max_width
+    for column in table.columns:
+        column.overflow = "fold"
+    if left > 0:
+        table.columns[0].min_width = min(widest[0], left)
+
+
+def _cell(text: str, bold: bool, console: Console) -> Text:
+    """Return a cell of one or more lines; control characters in them have no effect."""
     lines = "\n".join(map(printable, text.split("\n")))
-    return Text(lines, "bold" if bold else "")
+    return Text(_encodable(lines, console), "bold" if bold else "")
+
+
+def _encodable(text: str, console: Console) -> str:
+    """Return text that a terminal without Unicode can show, too."""
+    return (
+        text
+        if console.encoding.startswith("utf")
+        else text.replace("±", "+-").replace("\N{EN DASH}", "-")
+    )
 
 
 def name_of(spec: RunSpec) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.keys import Key
+from tailbatch.analysis.keys import Arm, Key
 from tailbatch.errors import printable
 from tailbatch.files import replacing
 
@@ -201,7 +201,11 @@ def cell_text(value: object, digits: int = 4) -> str:
     --------
     >>> [cell_text(value) for value in (0.12345, 12, True, None, float("nan"), "scene")]
     ['0.1235', '12', 'yes', '\N{EN DASH}', '\N{EN DASH}', 'scene']
+    >>> cell_text(Arm("none"))
+    'no batches'
     """
+    if isinstance(value, Arm) and not value.draws_batches:
+        return "no batches"  # "none", as records have it, reads like a missing value
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, float | np.floating):

@@ -210,7 +210,7 @@ def traced(runs: pd.DataFrame, prefix: str = "runs") -> Traced:
             }
             for fold, seed, digest in group[["fold", "seed", "digest"]].to_numpy()
         ]
-        title = f"{key[2]}, {key[1]} on {key[0]}"
+        title = f"{cell_text(key[2])}, {key[1]} on {key[0]}"
         entries.append({"id": ids[key], "title": title, "runs": listed})
     return Traced(tuple(entries), ids)
 

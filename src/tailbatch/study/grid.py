@@ -64,7 +64,8 @@ class Study:
         ``none``, whatever the losses, strategies, pressures and batch sizes.
     losses
         Names, or tables with a name and options: ``{name = "weighted_bce", power = 1.0}``; in Python also
-        classes and functions of the labels. Every network is trained with each; None is its default.
+        classes and functions of the labels. Every network is trained with each; None is its default. A
+        study without a network takes none, and `notices` names the models that ignore them.
     strategies
         Names, or tables with a name and their own ``selection_pressures``, ``seeds`` or
         ``selection_loss``; any other key is an option of the strategy. In Python also selector classes
@@ -126,6 +127,7 @@ class Study:
         _check_names("model", self.models, MODELS, CLASSICAL)
         _check_names("strategy", self.strategies, STRATEGIES, [NO_BATCHES])
         self._check_batches()
+        self._check_losses()
         try:
             StudyPlan(name=self.name, specs=())
             # Only the datasets' digests are missing; everything else is checked by building it.
@@ -211,6 +213,35 @@ class Study:
                 f"the strategy {NO_BATCHES} is for models without batches ({', '.join(CLASSICAL)}), "
                 f"and {networks[0]} needs one of: {', '.join(STRATEGIES)}"
             )
+
+    def _check_losses(self) -> None:
+        if self.losses and self.models and not self._networks:
+            names = [_settings(entry)[0] for entry in (*self.losses, *self.models)]
+            raise StudyError(
+                f"the loss {names[0]} is for networks, and {names[-1]} takes none: leave losses out, or "
+                f"add one of: {', '.join(MODELS)}"
+            )
+
+    @property
+    def _networks(self) -> list[str]:
+        names = (_settings(entry)[0] for entry in self.models)
+        return [name for name in names if name not in CLASSICAL]
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the study asks for and some of its models do not take.
+
+        Examples
+        --------
+        >>> Study(name="try", datasets=["debtags"], models=["mlp", "forest"], losses=["focal"]).notices
+        ('forest takes no loss: losses apply to mlp',)
+        """
+        alone = [name for entry in self.models if (name := _settings(entry)[0]) in CLASSICAL]
+        if not self.losses or not alone:
+            return ()
+        names, networks = (", ".join(dict.fromkeys(some)) for some in (alone, self._networks))
+        verb = "takes" if len(set(alone)) == 1 else "take"
+        return (f"{names} {verb} no loss: losses apply to {networks}",)
 
     def _choices(self, entry: Entry) -> Iterator["_Choice"]:
         strategy, options = _settings(entry)

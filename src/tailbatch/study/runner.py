@@ -195,6 +195,8 @@ def run_study(
     ['debtags']
     """
     store.tidy()
+    for notice in study.notices:
+        _log.warning("%s", notice)
     facts, unreadable = _look_up(study, store)
     digests = {s.name: facts[s.name].digest if s.name in facts else "" for s in study.sources}
     specs = cheapest_first(study.specs(digests), facts)

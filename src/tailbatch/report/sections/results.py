@@ -108,7 +108,7 @@ def result_grids(
                 str(data),
                 [
                     _row(
-                        str(arm),
+                        cell_text(arm),
                         values[learner][data][arm],
                         metrics,
                         lost.get((data, learner, arm), 0),
