@@ -207,7 +207,10 @@ class Compare:
         others = [
             path
             for path in self.folder.rglob("*")
-            if (path.parent != runs or path.name[0] == ".") and "-files" not in str(path)
+            if (path.parent != runs or path.name[0] == ".")
+            and "-files" not in str(path)
+            # An empty folder such as checkpoints is made again when it is needed.
+            and (path.name[0] == "." or path.is_file() or any(path.iterdir()))
         ]
         names = sorted(str(path.relative_to(self.folder)) for path in others)
         # A dataset's facts are stored under the path of its file.
