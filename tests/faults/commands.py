@@ -267,11 +267,6 @@ class Import(Compare):
         arguments = ["study", "import", str(filled()[1]), "--store", str(self.folder)]
         return start(arguments, self.home, writes=writes)
 
-    def result(self):
-        """Return the same; an import cleans up nothing itself, the next study does."""
-        ResultStore(self.folder).tidy()
-        return super().result()
-
 
 class _Files:
     """A command that writes into the folder ``out``, over older files."""
