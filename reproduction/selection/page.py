@@ -65,7 +65,7 @@ def of(runs: pd.DataFrame, loss: str, dataset: str | None = None) -> pd.DataFram
         learner.loss_name == loss and dataset in (None, data.name)
         for learner, data in zip(runs["learner"], runs["data"], strict=True)
     ]
-    return runs[keep]
+    return runs[pd.Series(keep, index=runs.index, dtype=bool)]
 
 
 def arm_name(arm: Arm) -> str:
@@ -108,6 +108,14 @@ def importance(runs: pd.DataFrame, metric: str = MINORITY) -> Gain:
     if found is None:
         raise ValueError(f"no pair of runs of importance and random has {metric}")
     return found
+
+
+def importance_by_budget(loss: str) -> dict[int, Gain]:
+    """Return the gain of importance in minority AP over all datasets, by the number of epochs."""
+    found = {
+        epochs: gain(of(runs, loss), IMPORTANCE, MINORITY) for epochs, runs in budgets().items()
+    }
+    return {epochs: each for epochs, each in found.items() if each is not None}
 
 
 def changes(runs: pd.DataFrame) -> str:
@@ -275,8 +283,7 @@ def _checks() -> Iterator[tuple[str, str, str, bool]]:
         change = importance(first, metric)
         title = f"GoEmotions, 1 epoch, weighted loss: {METRICS[metric]}"
         yield title, f"at least {least:+d}%", shown(change), change.percent >= least
-    for epochs, runs in found.items():
-        change = importance(of(runs, "weighted_bce"))
+    for epochs, change in importance_by_budget("weighted_bce").items():
         title = f"{change.datasets} datasets, {epochs_named(epochs)}, weighted loss: minority AP"
         target = "interval above 0" if epochs <= 3 else "at least -1%"
         holds = change.low > 0 if epochs <= 3 else change.percent >= -1
@@ -303,10 +310,8 @@ def numbers() -> str:
 
 def in_short() -> str:
     """Return what to do and the numbers behind it, in a few sentences."""
-    found = budgets()
-    gains = {epochs: importance(of(runs, "weighted_bce")) for epochs, runs in found.items()}
-    plain = {epochs: importance(of(runs, "bce")) for epochs, runs in found.items()}
-    first = importance(of(found[1], "weighted_bce", LARGE))
+    gains, plain = importance_by_budget("weighted_bce"), importance_by_budget("bce")
+    first = importance(of(budgets()[1], "weighted_bce", LARGE))
     said = [
         "Keep shuffled batches (`random`) unless you have few epochs to spend and a weighted loss; then "
         "try `importance` and look at validation rows.",
@@ -314,7 +319,7 @@ def in_short() -> str:
         f"datasets, in percent; {_where(gains)}. With plain BCE {_where(plain)}.",
         f"On GoEmotions, the largest of them, one epoch gives {first}%.",
     ]
-    if len(found) > 1:
+    if len(gains) > 1:
         best, theirs, ours = steps_needed()
         reached = "never gets there" if math.isinf(ours) else f"needs {ours:,.0f}"
         said.append(
