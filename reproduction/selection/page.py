@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from reproduction.figure import legend_above, picture
 from reproduction.text import table
 
-from tailbatch.analysis import Arm
+from tailbatch.analysis import Arm, Dataset
 from tailbatch.analysis.comparisons import results
 from tailbatch.analysis.curves import mean_curves, steps_to_match
 from tailbatch.analysis.gains import Gain, gain
-from tailbatch.analysis.naming import named
+from tailbatch.analysis.gains import level as mean_level
+from tailbatch.analysis.naming import compare_ways, named
 from tailbatch.results.archive import SUFFIX, open_records
 from tailbatch.results.frames import Evidence, read_store
 
@@ -48,9 +49,16 @@ VALIDATED = f"validation_{MINORITY}"
 
 @cache
 def read(name: str) -> Evidence | None:
-    """Return the committed records of a study, with keys; None if there are none."""
+    """Return the committed records of a study, with keys; None if there are none.
+
+    A dataset is known by its name alone, since its rate may depend on the loss.
+    """
     path = HERE / f"{name}{SUFFIX}"
-    return named(read_store(open_records(path))) if path.exists() else None
+    if not path.exists():
+        return None
+    evidence = named(read_store(open_records(path)))
+    data = [Dataset(each) for each in evidence.runs["dataset"]]
+    return replace(evidence, runs=evidence.runs.assign(data=data))
 
 
 def budgets() -> dict[int, pd.DataFrame]:
@@ -161,6 +169,21 @@ def by_dataset(loss: str) -> str:
     return table(["importance, minority AP, %", *map(epochs_named, found)], rows)
 
 
+def across_losses() -> str:
+    """Return what the weighted loss gains on plain BCE with random batches, by batches and budget."""
+    rows = []
+    for epochs, runs in budgets().items():
+        ways = {loss: compare_ways(of(runs, loss), loss) for loss in LOSSES}
+        both = pd.concat(ways.values())
+        for arm in (RANDOM, IMPORTANCE):
+            weighted, plain = replace(arm, rate="weighted_bce"), replace(RANDOM, rate="bce")
+            found = [gain(both, weighted, metric, plain) for metric in METRICS]
+            if found[0] is not None:
+                name = f"weighted loss, {arm_name(arm)}, {epochs_named(epochs)}"
+                rows.append((name, found[0].datasets, *map(shown, found)))
+    return table(["against plain BCE with random batches, %", "datasets", *METRICS.values()], rows)
+
+
 def levels() -> str:
     """Return minority AP of logistic regression, random batches and importance, by dataset."""
     found = {epochs: of(runs, "weighted_bce") for epochs, runs in budgets().items()}
@@ -193,7 +216,7 @@ def _value(runs: pd.DataFrame | None, dataset: str, metric: str = MINORITY) -> f
     if runs is None:
         return math.nan
     some = runs[[data.name == dataset for data in runs["data"]]]
-    return math.nan if some.empty else float(results(some, [metric])["mean"].iloc[0])
+    return math.nan if some.empty else mean_level(some, some["arm"].iloc[0], metric)
 
 
 def settings() -> str:
@@ -284,7 +307,8 @@ def _checks() -> Iterator[tuple[str, str, str, bool]]:
         title = f"GoEmotions, 1 epoch, weighted loss: {METRICS[metric]}"
         yield title, f"at least {least:+d}%", shown(change), change.percent >= least
     for epochs, change in importance_by_budget("weighted_bce").items():
-        title = f"{change.datasets} datasets, {epochs_named(epochs)}, weighted loss: minority AP"
+        counted = f"{change.datasets} dataset" + "s" * (change.datasets > 1)
+        title = f"{counted}, {epochs_named(epochs)}, weighted loss: minority AP"
         target = "interval above 0" if epochs <= 3 else "at least -1%"
         holds = change.low > 0 if epochs <= 3 else change.percent >= -1
         yield title, target, shown(change), holds
@@ -354,6 +378,7 @@ def page() -> str:
     blocks = {
         "in-short": in_short(),
         "numbers": numbers(),
+        "losses": across_losses(),
         "levels": levels(),
         "settings": settings(),
         "rates": rates(),
