@@ -281,7 +281,7 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
         (lambda: fit(X, [["0", "1"], ["1", "0"], ["1", "1"]]), "Y can be read two ways"),
         (lambda: fit(X, [{"bgu"}, {"bug"}, set()], label_names=["bug"]), "'bgu'; did you mean 'bug'"),
         (lambda: fit(X, [["a"], ["b"]]), "inconsistent numbers of samples|same number of rows"),
-        (lambda: fit(X, [["a"]] * 3, columns=Columns()), "columns= is for a data frame"),
+        (lambda: fit(X, [["a"]] * 3, columns=Columns()), "columns= is for a pandas data frame"),
         (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text=["subjct"])), "did you mean 'subject'"),
         (lambda: Columns(kinds={"a": "txt"}), "did you mean 'text'"),
         (lambda: Columns(missing="drop"), "missing must be 'error' or 'impute'"),
