@@ -1,5 +1,7 @@
 import gzip
 import json
+import re
+import shlex
 import sys
 
 import pytest
@@ -230,3 +232,15 @@ def test_check_needs_a_folder_with_known_files(run, tmp_path):
     code, _, err = run("check", tmp_path)
     assert code == 2
     assert "has no file that the catalog knows by name" in err
+
+
+@pytest.mark.parametrize("column", ["text", "labels", "missing", "batch_size", "my words"])
+def test_the_remedy_for_a_column_can_be_typed_whatever_its_name(column, run, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(f"y,{column}\n" + "".join(f"{n % 2},word{n % 1_100}\n" for n in range(1_200)))
+    command = ["describe", path, "--labels", "1", "--json"]
+    facts = json.loads(run(*command)[1])
+    (remedy,) = re.findall(r"write (.*) if it is free text", " ".join(facts["warnings"]))
+    assert shlex.split(remedy) == ["--as", f"{column}=text"]
+    again = json.loads(run(*command, *shlex.split(remedy))[1])
+    assert again["columns"][column]["kind"] == "text"

@@ -233,11 +233,8 @@ def test_nested_settings_reach_the_model(table, tmp_path):
     assert classifier.selection_pressure_ == 8
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monkeypatch):
-    folder = tmp_path / "m"
-    arguments = ["fit", table, "--labels", "tag_", "--out", folder, *FAST, *MINORITY]
-    arguments += ["--thresholds", "tuned"]
-    monkeypatch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
+def stopped_by_ctrl_c(arguments, monkeypatch):
+    """Run a fit and press Ctrl-C after its second epoch."""
     shown = models._line
 
     def line_and_ctrl_c(epoch, epochs):
@@ -245,10 +242,19 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
             signal.raise_signal(signal.SIGINT)
         return shown(epoch, epochs)
 
-    monkeypatch.setattr(models, "_line", line_and_ctrl_c)
-    stopped = run(*arguments)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
+        patch.setattr(models, "_line", line_and_ctrl_c)
+        stopped = run(*arguments)
     assert stopped.exit_code == 130
+    return stopped
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monkeypatch):
+    folder = tmp_path / "m"
+    arguments = ["fit", table, "--labels", "tag_", "--out", folder, *FAST, *MINORITY]
+    arguments += ["--thresholds", "tuned"]
+    stopped = stopped_by_ctrl_c(arguments, monkeypatch)
     assert "stopped by SIGINT in epoch 3" in stopped.stderr
     assert f"To resume: tailbatch fit {table}" in stopped.stderr
     assert stopped.stderr.rstrip().endswith("--thresholds tuned --resume")
@@ -263,6 +269,8 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
         (["--set", "strategy__power=2"], r"saved with power 0\.5, this selector has 2:"),
         (["--strategy", "hard"], r"saved with strategy minority, this selector has hard:"),
         (["--pressure", "auto"], r"was started without --pressure auto, this command is with it:"),
+        (["--loss", "focal"], r"\(its loss is bce, this one's is focal\)"),
+        (["--loss", "focal:gamma=1"], r"\(its loss is bce, this one's is focal\)"),
     ]:
         with pytest.raises(TailbatchError, match=named):
             run(*arguments, "--resume", *change)
@@ -271,3 +279,12 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
     run("predict", folder, table, "--out", tmp_path / "resumed.csv")
     run("predict", model, table, "--out", tmp_path / "whole.csv")
     assert (tmp_path / "resumed.csv").read_text() == (tmp_path / "whole.csv").read_text()
+
+
+def test_resume_with_another_option_of_the_loss_is_refused(table, tmp_path, monkeypatch):
+    arguments = ["fit", table, "--labels", "tag_", "--out", tmp_path / "m", *FAST]
+    arguments += ["--loss", "focal"]
+    stopped_by_ctrl_c(arguments, monkeypatch)
+    with pytest.raises(TailbatchError, match=r"\(its loss__gamma is 2\.0, this one's is 3\)"):
+        run(*arguments, "--resume", "--set", "loss__gamma=3")
+    assert run(*arguments, "--resume", "--set", "loss__gamma=2").exit_code == 0

@@ -11,6 +11,7 @@ from scipy import sparse
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tailbatch import losses
 from tailbatch.data import MultiLabelDataset, Parts, split, stratified_split
 from tailbatch.errors import TrainingError, TrainingInterrupted
 from tailbatch.metrics import evaluate
@@ -18,6 +19,7 @@ from tailbatch.models import MODELS, make_model, wrap
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES, Geometric, Selector, make_selector
 from tailbatch.training import Callback, Trainer, weights_digest
+from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 
 
 def validation_scores(model, parts):
@@ -399,6 +401,61 @@ def test_another_trainings_checkpoint_is_refused(train, tmp_path, change, named)
     train(trainer=trainer)
     with pytest.raises(TrainingError, match=rf"belongs to a different training run \(.*{named}"):
         train(trainer=trainer, **change)
+
+
+class Halved(losses.BCE):
+    """A loss that is not registered, so only its class names it."""
+
+    def cells(self, logits, y):
+        return super().cells(logits, y) / 2
+
+
+class Leveled(losses.Loss):
+    """A loss whose option is an array."""
+
+    def __init__(self, n_labels, *, levels):
+        super().__init__(n_labels, levels=levels)
+
+    def cells(self, logits, y):
+        return (logits - y) ** 2 * float(self.options["levels"].sum())
+
+
+LOSSES_TO_RESUME = {
+    "bce": lambda: "bce",
+    "focal": lambda: "focal",
+    "focal, gamma 1": lambda: {"name": "focal", "gamma": 1.0},
+    "own": lambda: Halved(3),
+    "own, array": lambda: Leveled(3, levels=np.ones(2)),
+    "own, other array": lambda: Leveled(3, levels=torch.tensor([1.0, 2.0])),
+}
+
+
+@pytest.mark.parametrize("second", LOSSES_TO_RESUME)
+@pytest.mark.parametrize("first", LOSSES_TO_RESUME)
+def test_training_goes_on_with_the_loss_it_began_with_only(train, parts, tmp_path, first, second):
+    trainer = {"checkpoint": tmp_path / "c.safetensors", "checkpoint_every": 1}
+
+    def made(name):
+        return make_model("mlp", parts.train, seed=0, loss=LOSSES_TO_RESUME[name]())
+
+    whole, _ = train(made(first), trainer=trainer)
+    if first == second:
+        resumed, _ = train(made(second), trainer=trainer)
+        assert weights_digest(resumed) == weights_digest(whole)
+    else:
+        with pytest.raises(TrainingError, match=r"different training run \(its loss(__\w+)? is "):
+            train(made(second), trainer=trainer)
+
+
+def test_a_checkpoint_from_before_losses_were_saved_is_taken(train, parts, tmp_path):
+    path = tmp_path / "c.safetensors"
+    trainer = {"checkpoint": path, "checkpoint_every": 1}
+    whole, _ = train(trainer=trainer)
+    state = load_checkpoint(path)
+    assert state["settings"].pop("loss") == "bce"
+    save_checkpoint(path, state)
+    resumed, _ = train(make_model("mlp", parts.train, seed=0, loss="focal"), trainer=trainer)
+    assert weights_digest(resumed) == weights_digest(whole)
 
 
 def test_a_refused_checkpoint_leaves_model_and_selector_as_they_were(train, parts, tmp_path):

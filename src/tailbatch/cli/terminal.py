@@ -21,10 +21,12 @@ _OPTIONS = {
     "n_folds": "--folds",
     "random_state": "--seed",
 }
-_LABEL_LIST = re.compile(r"labels=\[(.*?)\]")
-_SETTING = re.compile(r"\b(labels|missing|text|text_encoder)=('[^']*')?")
-_KINDS = re.compile(r"""kinds=\{('[^']*'|"[^"]*"): '([^']*)'\}""")
-_KNOWN_OPTION = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
+_ARGUMENT = re.compile(
+    r"""kinds=\{(?P<column>'[^']*'|"[^"]*"): '(?P<kind>[^']*)'\}"""
+    r"|labels=\[(?P<labels>.*?)\]"
+    r"|\b(?P<setting>labels|missing|text|text_encoder)=(?P<value>'[^']*')?"
+    rf"|\b(?P<option>{'|'.join(_OPTIONS)})\b"
+)
 
 
 def in_the_commands_words(message: str) -> str:
@@ -36,16 +38,21 @@ def in_the_commands_words(message: str) -> str:
     "pass --labels 'my tags' or --missing impute"
     >>> in_the_commands_words("leave it out with kinds={'id': 'ignore'}; pass labels= (a list)")
     'leave it out with --as id=ignore; pass --labels (a list)'
+    >>> in_the_commands_words("write kinds={'text': 'text'} if it is free text")
+    'write --as text=text if it is free text'
     """
-    message = _KINDS.sub(lambda m: "--as " + shlex.quote(f"{m[1][1:-1]}={m[2]}"), message)
-    message = _LABEL_LIST.sub(
-        lambda m: "--labels " + m[1].replace("'", "").replace(" ", ""), message
-    )
-    message = _SETTING.sub(
-        lambda m: f"--{m[1].replace('_', '-')}" + (f" {shlex.quote(m[2][1:-1])}" if m[2] else ""),
-        message,
-    )
-    return _KNOWN_OPTION.sub(lambda m: _OPTIONS[m[1]], message)
+    return _ARGUMENT.sub(_as_option, message)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    if found["column"] is not None:
+        return "--as " + shlex.quote(f"{found['column'][1:-1]}={found['kind']}")
+    if found["labels"] is not None:
+        return "--labels " + found["labels"].replace("'", "").replace(" ", "")
+    if found["option"] is not None:
+        return _OPTIONS[found["option"]]
+    value = f" {shlex.quote(found['value'][1:-1])}" if found["value"] else ""
+    return f"--{found['setting'].replace('_', '-')}{value}"
 
 
 def count(number: int, noun: str) -> str:

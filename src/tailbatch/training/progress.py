@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tailbatch.data import Parts
 from tailbatch.errors import TrainingError, TrainingInterrupted
 from tailbatch.imbalance import minority_labels
+from tailbatch.losses import LOSSES, Loss
 from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, Step, seeded
 from tailbatch.results import TrainingPlan
@@ -31,6 +32,9 @@ from tailbatch.training.optimizers import make_optimizer
 from tailbatch.training.processes import this_rank
 from tailbatch.training.records import Epoch, Training
 from tailbatch.training.rows import LabeledRows, prefers_sparse
+
+_LOSS = "loss"
+"""Its key in the settings of a checkpoint; options follow as ``loss__gamma``."""
 
 
 class Clock:
@@ -297,14 +301,41 @@ class Progress:
             "seed": self.seed,
             "model": self.model.name,
             **self.model.hyperparameters,
+            **_loss_settings(self.model.loss),
             **asdict(self.plan),
             "data": self.parts.train.digest,
             **weighted,
         }
 
 
+def _loss_settings(loss: nn.Module | None) -> dict[str, Any]:
+    """Return a loss's name and options; the name of a custom loss is that of its class."""
+    if loss is None:
+        return {_LOSS: None}
+    kind = type(loss)
+    is_known = isinstance(loss, Loss) and loss.name in LOSSES and LOSSES[loss.name] is kind
+    name = loss.name if is_known else f"{kind.__module__}.{kind.__qualname__}"
+    options = loss.options if isinstance(loss, Loss) else {}
+    return {_LOSS: name, **{f"{_LOSS}__{key}": _plain(value) for key, value in options.items()}}
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as values that a checkpoint holds and that compare; functions by name."""
+    if hasattr(value, "tolist"):  # an array, a tensor or one of their numbers
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
 def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for name in wanted.keys() | saved.keys():
+    if _LOSS not in saved:  # written before the loss was saved: it is not known
+        wanted = {name: it for name, it in wanted.items() if name.partition("__")[0] != _LOSS}
+    for name in wanted | saved:  # in this order, so that a loss is named before its options
         if saved.get(name) != wanted.get(name):
             raise ValueError(f"its {name} is {saved.get(name)}, this one's is {wanted.get(name)}")
 
