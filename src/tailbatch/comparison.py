@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailbatch.data import Columns, MultiLabelDataset, save_npz
+from tailbatch.data import Columns, MultiLabelDataset, save_npz, stratified_folds
+from tailbatch.data.preparation import prepare
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.results import DEFAULT_MODEL, NO_BATCHES, ResultStore, TrainingPlan, recipe_of
@@ -28,6 +29,7 @@ from tailbatch.study import (
     run_study,
 )
 from tailbatch.study.custom import Entry
+from tailbatch.study.sources import FOLD_SEED, facts_of, loaded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +38,7 @@ _CELL = ("dataset", "model", "loss", "strategy", "selection_pressure")
 _ORDER = ("dataset", "model", "strategy")  # rows of the table, each in the order of the plan
 _MAY_DIFFER = ("plan_lr", "plan_selection_loss")  # entries may have their own
 _SHOWN = ("minority_average_precision", "tuned_minority_macro_f", "macro_auc", "tuned_micro_f")
+_FEW_ROWS_A_FOLD = 20  # with more, no fold is too small to be split
 _NO_FILE_NAME = re.compile(r"[^\w-]+")
 
 _log = logging.getLogger(__name__)
@@ -122,9 +125,38 @@ def compare(
         ),
         scale=recipe.scale,
     )
+    check_data(study, place)
     executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
     outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
     return Comparison(PlannedStore(place, outcome.plan), outcome, kept)
+
+
+def check_data(study: Study, store: ResultStore) -> None:
+    """Raise if a dataset of a study cannot be read, prepared or dealt to its folds; run nothing.
+
+    Parameters
+    ----------
+    study
+        What is to be run.
+    store
+        Where the facts about the datasets are kept, so that an unchanged file is not read again.
+
+    Examples
+    --------
+    >>> store = ResultStore(tempfile.mkdtemp())
+    >>> check_data(Study(name="try", datasets=["debtags"], n_folds=2000), store)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: n_folds must be from 2 to half the number of rows, got 2000 for ...
+    """
+    pairs = [(source, name) for source in study.sources for name in study.preparations]
+    # One that does not apply to a dataset is passed over, unless nothing would be left.
+    for source, preparation in [pair for pair in pairs if pair[0].has(pair[1])] or pairs:
+        known = facts_of(source, study.preparations, store).facts.get(preparation, {})
+        # Without facts it cannot be prepared, which says why.
+        if known.get("n_samples", 0) < _FEW_ROWS_A_FOLD * study.n_folds:
+            labels = prepare(loaded(source), preparation).dataset.Y
+            stratified_folds(labels, n_folds=study.n_folds, seed=FOLD_SEED)
 
 
 class Comparison:

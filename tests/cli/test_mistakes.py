@@ -61,6 +61,7 @@ LISTED = f"{FIT} --labels tags"
 PLAIN = f"{FIT} --labels tag_a,tag_b --as tags=ignore"
 PREDICT = "predict model data.csv --out p.csv"
 EVALUATE = "evaluate model data.csv"
+COMPARE = "compare data.csv --epochs 1 --workers 1"
 
 #: What is wrong: the file, the command, and what the answer says.
 COMMANDS = {
@@ -231,6 +232,32 @@ COMMANDS = {
         "explain model data.csv --label bgu",
         "did you mean 'bug'",
     ),
+    # a comparison
+    "a mistyped label column to compare": (
+        saved(),
+        f"{COMPARE} --labels tgas",
+        "--labels tgas is neither .*did you mean 'tags'",
+    ),
+    "a mistyped column to compare": (
+        saved(),
+        f"{COMPARE} --labels tags --as lenth=number",
+        "no column 'lenth'; did you mean 'length'",
+    ),
+    "a missing number to compare": (
+        cell("length", None),
+        f"{COMPARE} --labels tags",
+        "in line 5; .*--as length=ignore, or pass --missing impute",
+    ),
+    "more folds than rows": (
+        saved(),
+        f"{COMPARE} --labels tags --folds 700",
+        "--folds must be from 2 to half the number of rows, got 700 for 40 rows",
+    ),
+    "a preparation of other data": (
+        saved(),
+        f"{COMPARE} --labels tags --preparation as-published",
+        "data has no preparation as-published",
+    ),
 }
 
 
@@ -258,10 +285,10 @@ def test_a_command_answers_a_mistake_in_one_line_before_training(
     monkeypatch.setattr(sys, "argv", ["tailbatch", *arguments])
     with pytest.raises(SystemExit) as caught:
         main()
-    errors = [
-        line for line in capsys.readouterr().err.splitlines() if not line.startswith("Note: ")
-    ]
+    output, told = capsys.readouterr()
+    errors = [line for line in told.splitlines() if not line.startswith("Note: ")]
     assert caught.value.code == 2, errors
+    assert not output
     assert len([line for line in errors if line.strip()]) == 1, errors
     assert re.search(message, errors[-1]), errors[-1]
 
@@ -281,7 +308,7 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
         (lambda: fit(X, [["0", "1"], ["1", "0"], ["1", "1"]]), "Y can be read two ways"),
         (lambda: fit(X, [{"bgu"}, {"bug"}, set()], label_names=["bug"]), "'bgu'; did you mean 'bug'"),
         (lambda: fit(X, [["a"], ["b"]]), "inconsistent numbers of samples|same number of rows"),
-        (lambda: fit(X, [["a"]] * 3, columns=Columns()), "columns= is for a data frame"),
+        (lambda: fit(X, [["a"]] * 3, columns=Columns()), "columns= is for a pandas data frame"),
         (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text=["subjct"])), "did you mean 'subject'"),
         (lambda: Columns(kinds={"a": "txt"}), "did you mean 'text'"),
         (lambda: Columns(missing="drop"), "missing must be 'error' or 'impute'"),
