@@ -7,8 +7,19 @@ import typer
 
 from tailbatch import __version__
 from tailbatch.cli import answers, datasets, models, study
-from tailbatch.cli.terminal import in_the_commands_words, printable
-from tailbatch.errors import TailbatchError
+from tailbatch.cli.terminal import in_the_commands_words, option_of, printable
+from tailbatch.errors import StudyError, TailbatchError
+
+#: Commands by names that people try.
+_ELSEWHERE = {
+    "describe": "datasets describe",
+    "get": "datasets get",
+    "download": "datasets get",
+    "train": "fit",
+    "test": "evaluate",
+    "score": "evaluate",
+    "run": "study run",
+}
 
 app = typer.Typer(
     name="tailbatch",
@@ -64,6 +75,7 @@ def main() -> None:
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
+        _refuse_other_names(arguments)
         app(arguments, prog_name="tailbatch")
     except Exception as error:
         if "--debug" in sys.argv:
@@ -71,6 +83,18 @@ def main() -> None:
         message, code = _explain(error)
         typer.secho(f"Error: {printable(message)}", fg=typer.colors.RED, err=True)
         sys.exit(code)
+
+
+def _refuse_other_names(arguments: list[str]) -> None:
+    """Name the command or option that goes by another name elsewhere."""
+    if arguments and arguments[0] in _ELSEWHERE:
+        other = _ELSEWHERE[arguments[0]]
+        raise StudyError(f"there is no command {arguments[0]}; did you mean tailbatch {other}?")
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        option = option_of(name[2:]) if name.startswith("--") else None
+        if option not in (None, name):
+            raise StudyError(f"there is no option {name}; did you mean {option}?")
 
 
 def _explain(error: Exception) -> tuple[str, int]:
