@@ -16,6 +16,7 @@ import numpy as np
 
 from tailbatch.data import Columns, MultiLabelDataset, save_npz, stratified_folds
 from tailbatch.data.preparation import prepare
+from tailbatch.data.tables import no_features
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.results import DEFAULT_MODEL, NO_BATCHES, ResultStore, TrainingPlan, recipe_of
@@ -153,6 +154,8 @@ def check_data(study: Study, store: ResultStore) -> None:
     # One that does not apply to a dataset is passed over, unless nothing would be left.
     for source, preparation in [pair for pair in pairs if pair[0].has(pair[1])] or pairs:
         known = facts_of(source, study.preparations, store).facts.get(preparation, {})
+        if known and not known["n_features"]:
+            raise no_features(loaded(source))
         # Without facts it cannot be prepared, which says why.
         if known.get("n_samples", 0) < _FEW_ROWS_A_FOLD * study.n_folds:
             labels = prepare(loaded(source), preparation).dataset.Y

@@ -25,6 +25,7 @@ from tailbatch.cli.options import (
     kinds_option,
     label_option,
     note,
+    refuse_missing_file,
 )
 from tailbatch.cli.terminal import named_table, printable
 from tailbatch.errors import ResultError, require
@@ -138,6 +139,8 @@ def compare(
     from tailbatch.study import Study
 
     _use_data(data_home)
+    for name in data:
+        refuse_missing_file(name)
     table = {
         "labels": label_option(labels),
         "missing": "impute" if missing is Missing.IMPUTE else None,
