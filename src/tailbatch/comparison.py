@@ -179,7 +179,7 @@ class Comparison:
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 4))
     >>> compare(X, X > 0.5, strategies=["random"], folds=2, epochs=1)
-    Comparison of 1 choice, 2 runs; best by validation macro_auc: ensemble, random
+    Comparison of 1 choice, 2 runs; best by validation ...: ensemble, random
     """
 
     def __init__(self, store: ResultStore, outcome: StudyOutcome, kept: object = None) -> None:
@@ -222,11 +222,18 @@ class Comparison:
         cells = runs.groupby(keys, sort=False, dropna=False)
         return cells[columns].mean().assign(runs=cells.size()).reset_index()
 
-    def best(self, metric: str = "macro_auc") -> "pd.Series[Any]":
+    def best(self, metric: str | None = None) -> "pd.Series[Any]":
         """Return the row of the table with the best mean of a metric on the validation rows.
 
         The mean is over all datasets if there are several. Test metrics are not used to choose.
+
+        Parameters
+        ----------
+        metric
+            A name in `tailbatch.metrics.METRICS`. None is the report's: minority average precision, or
+            Macro-AUC where there are no minority labels.
         """
+        metric = self._chosen_by() if metric is None else metric
         if metric not in METRICS:
             raise StudyError(f"unknown metric {metric!r:.60}. Known: {', '.join(METRICS)}")
         table = self.table()
@@ -237,6 +244,16 @@ class Comparison:
         chosen = scores.idxmax() if METRICS[metric].higher_is_better else scores.idxmin()
         row: pd.Series[Any] = means.loc[chosen]
         return row
+
+    def _chosen_by(self) -> str:
+        """Return the metric by which the report chooses the best setting."""
+        from tailbatch.analysis.comparisons import claimed
+
+        runs = self.runs()
+        # A run without minority labels has no such value.
+        on_validation = {name: runs.get(f"validation_{name}") for name in METRICS}
+        known = [name for name, of in on_validation.items() if of is not None and of.notna().any()]
+        return claimed(known or ["macro_auc"])[0]
 
     def by_label(self) -> "pd.DataFrame":
         """Return one row per label: its average precision with each strategy, the rarest first."""
@@ -291,7 +308,7 @@ class Comparison:
         failed = f", {len(self.outcome.failures)} failed" if self.outcome.failures else ""
         return (
             f"Comparison of {choices} choice{plural}, {finished} runs{failed}; "
-            f"best by validation macro_auc: {', '.join(named)}"
+            f"best by validation {self._chosen_by()}: {', '.join(named)}"
         )
 
     def _repr_html_(self) -> str:
