@@ -21,6 +21,22 @@ _ELSEWHERE = {
     "run": "study run",
 }
 
+#: The first sentence is the README's.
+_HELP = """
+Learn the rare labels: sound training, losses and batch selection for imbalanced multi-label
+data in PyTorch.
+
+[bold]Start here[/bold], with your own table, whose column tags lists the labels of each row
+
+  tailbatch fit mine.csv --labels tags --out model
+
+  tailbatch predict model new.csv --out predictions.csv
+
+  tailbatch datasets describe mine.csv --labels tags    what it holds, and what is odd
+
+  tailbatch datasets describe debtags                   the dataset inside the package
+"""
+
 app = typer.Typer(
     name="tailbatch",
     no_args_is_help=True,
@@ -41,7 +57,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=_HELP)
 def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
@@ -53,18 +69,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Choose mini-batches that show a network the rare labels.
-
-    [bold]Start here[/bold], with your own table, whose column tags lists the labels of each row
-
-      tailbatch fit mine.csv --labels tags --out model
-
-      tailbatch predict model new.csv --out predictions.csv
-
-      tailbatch datasets describe mine.csv --labels tags    what it holds, and what is odd
-
-      tailbatch datasets describe debtags                   the dataset inside the package
-    """
+    """Take the options of all commands."""
 
 
 def main() -> None:

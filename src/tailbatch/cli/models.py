@@ -298,7 +298,9 @@ def _pressure(text: str | None) -> Any:
     """Read --pressure: a number, or one of two words."""
     value = _number_or_word(text)
     if isinstance(value, str) and value not in ("imbalance", "auto"):
-        raise ModelError(f"--pressure must be a number from 1, imbalance or auto, got {value!r:.40}")
+        raise ModelError(
+            f"--pressure must be a number from 1, imbalance or auto, got {value!r:.40}"
+        )
     return value
 
 

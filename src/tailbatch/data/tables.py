@@ -331,7 +331,9 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
         raise _parser_error(path, error) from None
     if len(frame) == 0:
-        raise EmptyTableError(f"{path} has no rows below its header: there is nothing to learn from")
+        raise EmptyTableError(
+            f"{path} has no rows below its header: there is nothing to learn from"
+        )
     if text.rstrip("\n").count("\n") == len(frame):
         # Each row is one line, so errors can name lines instead of rows.
         frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
@@ -339,11 +341,11 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
 
 
 def _other_delimiter(text: str) -> str | None:
-    """Return the mark that the first lines have equally often, as a delimiter would be.
+    r"""Return the mark that the first lines have equally often, as a delimiter would be.
 
     Examples
     --------
-    >>> _other_delimiter("a|b|tags\\n1|2|bug\\n"), _other_delimiter("dc:title\\nA title\\n")
+    >>> _other_delimiter("a|b|tags\n1|2|bug\n"), _other_delimiter("dc:title\nA title\n")
     ('|', None)
     """
     lines = [line for line in text.split("\n", _LINES_COMPARED)[:_LINES_COMPARED] if line.strip()]
