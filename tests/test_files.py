@@ -2,6 +2,7 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import queue
 import sys
 import tempfile
 import threading
@@ -20,6 +21,7 @@ from file_work import (
     write_in_process,
     write_many,
 )
+from patience import HUNG
 from tailbatch import files
 from tailbatch.files import abandoned, replacing, sweep
 
@@ -240,6 +242,28 @@ def test_a_machine_without_a_name_trusts_silence_only(tmp_path, monkeypatch):
     assert folder.exists()
 
 
+def test_another_container_of_the_same_boot_is_elsewhere(tmp_path, monkeypatch):
+    """It may have mounted the folder on its own, and then its locks are not seen here."""
+    here = left_by_a_killed_writer(tmp_path)
+    real = Path.readlink
+    monkeypatch.setattr(
+        Path,
+        "readlink",
+        lambda path: Path("mnt:[1]") if path == Path("/proc/self/ns/mnt") else real(path),
+    )
+    files._this_machine.cache_clear()
+    try:
+        assert files._this_machine() not in (here.name.split("-")[1], files._UNKNOWN_MACHINE)
+        sweep(tmp_path)
+        assert here.exists()
+        for path in (*here.iterdir(), here):
+            os.utime(path, (0, 0))
+        sweep(tmp_path)
+        assert not here.exists()
+    finally:
+        files._this_machine.cache_clear()
+
+
 def taken_in_turns(folder, choose, sweepers):
     """Interleave a writer and sweepers; return the choices, or fail with what was lost."""
     target = folder / "record.json"
@@ -307,13 +331,22 @@ def lost_with_processes(folder, writers, count):
     ]
     for process in (*sweeps, *writes):
         process.start()
-    lost = sum(results.get(timeout=600) for _ in range(writers))
+    lost = sum(result_of(results, writes) for _ in range(writers))
     over.set()
     for process in (*writes, *sweeps):
-        process.join()
+        process.join(HUNG)
     assert [process.exitcode for process in writes] == [0] * writers + [9]
     assert (folder / f"{writers}.json").read_text() == f"{writers}.json {count // 2 - 1}"
     return lost
+
+
+def result_of(results, processes):
+    """Return the next result, or fail with how the processes stand."""
+    try:
+        return results.get(timeout=HUNG)
+    except queue.Empty:
+        codes = [process.exitcode for process in processes]
+        raise AssertionError(f"no result in {HUNG} s; exit codes of the writers: {codes}") from None
 
 
 def left_in(folder):

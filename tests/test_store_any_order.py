@@ -7,16 +7,18 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contracts.store_contract import make_record, make_spec
+from tailbatch import files
 from tailbatch.errors import ResultError
 from tailbatch.files import replacing
 from tailbatch.results import ResultStore, RunFailure
 
 SPECS = [make_spec(seed=seed) for seed in range(4)]
+HEX = "d41d8cd98f00b204e9800998ecf8427e"
 WHICH = st.integers(0, len(SPECS) - 1)
 DAMAGES = {
     "empty": lambda content: b"",
@@ -37,8 +39,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.stores = [ResultStore(self.folder / "store") for _ in range(2)]
         self.records, self.failures = {}, {}
         self.damaged = set()  # damaged files that have not been read since
-        self.foreign = None
+        self.foreign = set()  # files of others
         self.writers = []  # live ones, in the middle of a file
+        self.killed = set()  # folders of killed ones, not removed yet
 
     def teardown(self):
         for context, _ in self.writers:
@@ -87,15 +90,12 @@ class AnyOrder(RuleBasedStateMachine):
         STEPS["rules"] += 1
         runs = self.folder / "store" / "runs"
         runs.mkdir(parents=True, exist_ok=True)
-        with replacing(runs / "probe.json") as probe:
-            probe.write_text("{}")
-            prefix = probe.parent.name.replace("probe", SPECS[which].digest)[:-32]
-        left = runs / f"{prefix}{uuid4().hex}"
+        left = runs / f".tailbatch-{files._this_machine()}-{uuid4().hex}"
         left.mkdir()
-        (left / "lock").touch()
+        (left / files._LOCK).touch()
         if inside:
             (left / f"{SPECS[which].digest}.json").write_text('{"half": ')
-        (runs / "probe.json").unlink()
+        self.killed.add(left)
 
     @precondition(lambda self: self.records)
     @rule(which=WHICH, damage=st.sampled_from(sorted(DAMAGES)))
@@ -120,14 +120,17 @@ class AnyOrder(RuleBasedStateMachine):
     def tidy(self, who):
         STEPS["rules"] += 1
         self.stores[who].tidy()
-        assert all(temporary.exists() for _, temporary in self.writers)
+        assert all(temporary.exists() for _, temporary in self.writers), "swept away"
+        assert not [folder for folder in self.killed if folder.exists()], "left over"
+        self.killed.clear()
 
-    @rule()
-    def keep_something_of_ones_own(self):
+    @rule(place=st.sampled_from(["notes", f".backup-{HEX}", f"runs/.backup-{HEX}"]))
+    def keep_something_of_ones_own(self, place):
         STEPS["rules"] += 1
-        self.foreign = self.folder / "store" / "notes" / "thesis.txt"
-        self.foreign.parent.mkdir(parents=True, exist_ok=True)
-        self.foreign.write_text("mine")
+        path = self.folder / "store" / place / "thesis.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+        self.foreign.add(path)
 
     @rule(who=st.integers(0, 1))
     def reopen(self, who):
@@ -149,7 +152,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_is_not_ours_stays(self):
-        assert self.foreign is None or self.foreign.read_text() == "mine"
+        assert all(path.read_text() == "mine" for path in self.foreign)
 
     def _damaged_ones_are_gone(self):
         """Forget the damaged records: reading all records moves them aside."""
@@ -162,6 +165,21 @@ def test_any_order_gives_what_a_dict_gives():
     walk(examples=20, steps=20)
 
 
+def everything_hidden(folder):
+    for path in folder.glob(".*"):
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "noticed"),
+    [(lambda folder: None, "left over"), (everything_hidden, "swept away|thesis")],
+)
+def test_the_walk_notices_a_sweep_that_removes_too_little_or_too_much(sweep, noticed, monkeypatch):
+    monkeypatch.setattr("tailbatch.results.store.sweep", sweep)
+    with pytest.raises((AssertionError, OSError), match=noticed):
+        walk(examples=20, steps=20, phases=[Phase.generate])
+
+
 @pytest.mark.slow
 def test_any_order_many_times(capsys):
     before = STEPS["rules"]
@@ -170,13 +188,14 @@ def test_any_order_many_times(capsys):
         print(f"\nstore: 60 walks, {STEPS['rules'] - before:,} steps, no difference")  # noqa: T201
 
 
-def walk(*, examples, steps):
+def walk(*, examples, steps, phases=tuple(Phase)):
     machine = AnyOrder.TestCase
     machine.settings = settings(
         max_examples=examples,
         stateful_step_count=steps,
         deadline=None,
         derandomize=True,
+        phases=phases,
         suppress_health_check=list(HealthCheck),
     )
     machine().runTest()

@@ -35,7 +35,7 @@ FEW = ("random", "importance", CORRECTED, "minority", ADAPTIVE)
 ALL = (*FEW, "uniform", "balanced", "class_aware")
 TWO = ("random", "importance")
 #: The strategies by budget: fewer where runs take longer.
-ARMS = {1: ALL, 3: ALL, 10: FEW, 30: FEW}
+ARMS = {1: ALL, 3: ALL, 10: FEW, 30: TWO}
 #: Settings of `importance` beside its defaults, to choose between on validation rows.
 SETTINGS = (
     *({"name": "importance", "mix": mix} for mix in (0.1, 0.5, [0.3, 1.0])),

@@ -4,9 +4,11 @@ A writer works in a private folder, ``.tailbatch-<machine>-<32 hex digits>``, an
 in it while it lives. Only such folders are ever removed, and only in these cases:
 
 - There is no lock file and the folder is empty. If its writer is alive, it makes another folder.
-- The lock is free and the folder was made on this machine since it booted: its writer is dead.
-- The lock is free but the folder was made elsewhere, or there are no locks. Locks may not be visible
-  across machines, so the folder must also be unchanged for half an hour by the file system's clock.
+- The lock is free and the folder was made on this machine since it booted, by a process that sees the
+  same mounts: its writer is dead.
+- The lock is free but the folder was made elsewhere or in another container, or there are no locks.
+  Locks may not be visible across machines, nor across two mounts of one network file system, so the
+  folder must also be unchanged for half an hour by the file system's clock.
 
 A process that removes a folder holds its lock until the folder is gone, and deletes the lock file last.
 So a writer that waits for the lock notices that its folder is gone, and an interrupted removal is
@@ -205,12 +207,17 @@ def _seconds_of_silence(folder: Path) -> float:
 
 @cache
 def _this_machine() -> str:
-    """Return a name of this machine and boot; processes with the same name see each other's locks."""
+    """Return a name of this boot and mount namespace; processes that share it see each other's locks.
+
+    Containers of one host share its boot, but each may mount a network or FUSE file system on its own,
+    with locks of its own. The number of a namespace is given again only when no process is left in it.
+    """
     try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text()
+        mounts = str(Path("/proc/self/ns/mnt").readlink())
     except OSError:
         return _UNKNOWN_MACHINE
-    return sha256(boot_id).hexdigest()[: len(_UNKNOWN_MACHINE)]
+    return sha256(f"{boot_id}{mounts}".encode()).hexdigest()[: len(_UNKNOWN_MACHINE)]
 
 
 def _remove(folder: Path) -> None:

@@ -361,3 +361,24 @@ def test_groups_of_equal_labels_are_spread_evenly():
 def test_groups_that_cannot_be_dealt_are_named(groups, message):
     with pytest.raises(DataError, match=message):
         stratified_folds(np.ones((20, 1), dtype=bool), n_folds=3, seed=0, groups=groups)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(60) // 3])
+def test_labels_that_no_row_has_change_nothing(groups):
+    rng = np.random.default_rng(0)
+    Y = rng.random((60, 5)) < [0.5, 0.3, 0.3, 0.1, 0.05]
+    wide = np.zeros((60, 2_000), dtype=bool)
+    wide[:, [3, 4, 700, 701, 1_999]] = Y
+    for labels in (wide, sparse.csr_array(wide)):
+        several = stratified_folds(labels, n_folds=3, seed=1, groups=groups)
+        for fold, other in zip(
+            stratified_folds(Y, n_folds=3, seed=1, groups=groups), several, strict=True
+        ):
+            assert all(np.array_equal(a, b) for a, b in zip(parts(fold), parts(other), strict=True))
+        one = stratified_split(labels, validation=0.2, test=0.1, seed=1, groups=groups)
+        other = stratified_split(Y, validation=0.2, test=0.1, seed=1, groups=groups)
+        assert all(np.array_equal(a, b) for a, b in zip(parts(one), parts(other), strict=True))
+
+
+def parts(fold):
+    return fold.train, fold.validation, fold.test

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from patience import HUNG
+
 READER = """
 import json, os, resource, sys
 import pandas, pyarrow.parquet, scipy.sparse
@@ -228,7 +230,7 @@ def answers(tmp_path_factory):
         (folder / name).write_bytes(content())
         questions.append((str(folder / name), labels))
     command = [sys.executable, "-c", READER, str(folder), json.dumps(questions)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * HUNG)
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(zip(FILES, map(json.loads, done.stdout.splitlines()), strict=True))
 

@@ -422,7 +422,7 @@ def test_losses_that_are_averaged_already_are_refused(losses):
 
 
 def test_a_loop_that_never_uses_the_weights_is_told_what_to_write():
-    told = r"write loss = selector\.mean\(losses\) instead of losses\.mean\(\), before observe"
+    told = r"write loss = selector\.mean\(losses\.sum\(1\)\) in place of .*, before observe"
     for options in ({}, {"score": "gradient"}):
         selector = ImportanceSelector(Y, batch_size=2, **options)
         iterator = iter(selector)

@@ -143,6 +143,8 @@ def fit(
     """
     from tailbatch.data.tables import no_features
     from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.models import MODELS
+    from tailbatch.models.base import check_size
     from tailbatch.results import recipe_of
     from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
@@ -161,6 +163,9 @@ def fit(
             raise DataError(f"{data} has 1 row, but training needs at least 2: add rows")
         if not dataset.n_features:
             raise no_features(dataset)
+        # Before anything is made that grows with the claimed size: names, a frame, folds.
+        sizes, hyperparameters = (dataset.n_features, dataset.n_labels), _of_the_model(nested)
+        check_size(MODELS[model], *sizes, hyperparameters)
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
@@ -316,6 +321,11 @@ def _nested(settings: list[str]) -> dict[str, Any]:
                 "plan__"
             )
     return dict(map(named_value, settings))
+
+
+def _of_the_model(nested: dict[str, Any]) -> dict[str, Any]:
+    prefix = "model__"
+    return {key.removeprefix(prefix): nested[key] for key in nested if key.startswith(prefix)}
 
 
 def _columns(dataset: "MultiLabelDataset") -> "Columns | None":

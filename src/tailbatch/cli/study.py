@@ -333,7 +333,9 @@ def import_(
 
     if not file.is_file():
         raise ResultError(f"there is no file {file}: make one with `tailbatch study export`")
-    count = read_archive(Archive(file), ResultStore(store))
+    kept = ResultStore(store)
+    kept.tidy()
+    count = read_archive(Archive(file), kept)
     typer.echo(f"{count:,} runs added to {printable(str(store))}")
 
 

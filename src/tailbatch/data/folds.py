@@ -67,7 +67,7 @@ def stratified_folds(
     >>> [Y[fold.test].sum(axis=0).tolist() for fold in folds]
     [[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]
     """
-    labels = sparse.csr_array(checked_labels(Y))
+    labels = _present(sparse.csr_array(checked_labels(Y)))
     n = labels.shape[0]
     if not 2 <= n_folds <= n // 2:
         raise DataError(
@@ -129,7 +129,7 @@ def stratified_split(
     >>> len(split.train), len(split.validation), len(split.test)
     (16, 4, 0)
     """
-    labels = sparse.csr_array(checked_labels(Y))
+    labels = _present(sparse.csr_array(checked_labels(Y)))
     fractions = np.array([1 - validation - test, validation, test])
     if not (validation >= 0 and test >= 0 and fractions[0] > 0):
         raise DataError(
@@ -154,6 +154,14 @@ def stratified_split(
     return Fold(*parts)
 
 
+def _present(Y: sparse.csr_array) -> sparse.csr_array:
+    """Return the labels without the columns of those that no row has: they change no part."""
+    is_present = np.bincount(Y.indices, minlength=Y.shape[1]) > 0
+    places = np.cumsum(is_present, dtype=np.int32) - 1
+    shape = Y.shape[0], int(is_present.sum())
+    return sparse.csr_array((Y.data, places[Y.indices], Y.indptr), shape=shape)
+
+
 def _deal_rows(
     Y: sparse.csr_array, fractions: FloatArray, generator: np.random.Generator
 ) -> IntArray:
@@ -169,7 +177,7 @@ def _deal_rows(
     demand = np.rint(np.outer([*remaining, n], fractions) * 2**20) / 2**20  # last row: overall
     part_of = np.full(n, -1)
     remaining[remaining == 0] = n + 1
-    while remaining.min() <= n:
+    while remaining.min(initial=n + 1) <= n:
         rarest = remaining.argmin()
         rows = rows_of.indices[rows_of.indptr[rarest] : rows_of.indptr[rarest + 1]]
         rows = rows[part_of[rows] < 0]

@@ -4,6 +4,7 @@ A model is an ``nn.Module`` whose ``forward`` maps features to logits without lo
 whose ``step`` gives the objective of one batch. It never chooses batches and never optimizes.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -28,6 +29,11 @@ Presets = Mapping[str, Mapping[str, object]]
 
 # Rows predicted at a time.
 _PREDICT_ROWS = 1024
+
+_MOST_BYTES = 8 << 30
+"""Of a model's weights."""
+_FEW_COLUMNS = 100_000
+"""Features and labels up to which the size of a model is not checked."""
 
 
 @contextmanager
@@ -107,6 +113,50 @@ class Step:
     terms: Mapping[str, Tensor]
 
 
+def check_size(
+    kind: Callable[..., nn.Module],
+    n_features: int,
+    n_labels: int,
+    hyperparameters: Mapping[str, Any],
+) -> None:
+    """Raise if the weights would not fit into 8 GiB or half of the machine's memory; allocate nothing.
+
+    A file of a few bytes can claim millions of features and labels.
+
+    Examples
+    --------
+    >>> from tailbatch.models import MLP
+    >>> check_size(MLP, 10_000_000, 2, {"hidden": [1024]})
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ModelError: mlp with 10,000,000 features and 2 labels has weights of 41.0 GB, ...
+    """
+    if n_features + n_labels <= _FEW_COLUMNS:
+        return
+    try:
+        with torch.device("meta"):
+            module = kind(n_features, n_labels, **hyperparameters)
+    except (RuntimeError, TypeError):
+        return  # making it says what is wrong, if anything is
+    size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
+    limit = min(_MOST_BYTES, _memory() // 2)
+    if size > limit:
+        name = getattr(kind, "name", kind.__name__)
+        raise ModelError(
+            f"{name} with {n_features:,} features and {n_labels:,} labels "
+            f"has weights of {size / 1e9:,.1f} GB, and at most {limit / 1e9:.1f} GB can be trained here: "
+            "leave out features and labels that occur in no row or hardly any, or choose a smaller model"
+        )
+
+
+def _memory() -> int:
+    """Return the bytes of this machine's memory, or more than enough if that is not known."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 2 * _MOST_BYTES
+
+
 def over_samples(samples: Tensor, weights: Tensor | None, loss: Loss | None = None) -> Tensor:
     """Return the mean of the samples' objectives (b,), or their sum with importance weights (b,).
 
@@ -175,6 +225,7 @@ class MultiLabelModel(nn.Module, ABC):
         cls, train: MultiLabelDataset, *, loss: LossLike | None = None, **hyperparameters: Any
     ) -> Self:
         """Build a model for training rows; only these rows are ever used."""
+        check_size(cls, train.n_features, train.n_labels, hyperparameters)
         model = cls(train.n_features, train.n_labels, **hyperparameters)
         if loss is not None:
             model.use_loss(make_loss(loss, train.Y, missing=train.missing))

@@ -1,7 +1,7 @@
 """The facts worth knowing about a multi-label dataset before learning from it."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import Features, LabelMatrix, MultiLabelDataset
+from tailbatch.data.dataset import Features, IntArray, MultiLabelDataset
 from tailbatch.imbalance import (
     imbalance_ratio,
     label_cardinality,
@@ -21,6 +21,8 @@ from tailbatch.imbalance import (
 )
 
 TOP_LABELS = 6
+LISTED_LABELS = 10_000
+"""Labels up to which those without positives are listed too."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Description:
     minority_row_share
         Fraction of the rows with at least one minority label.
     labels
-        Every label, commonest first; ties in file order.
+        Every label, commonest first, ties in file order; of those without positives only the first
+        where there are more than 10,000 labels in all: a file may claim ten million.
     warnings
         What to check first, one sentence each.
     """
@@ -128,7 +131,7 @@ def describe(dataset: MultiLabelDataset) -> Description:
         scumble=scumble(Y),
         n_minority_labels=int(minority.sum()),
         minority_row_share=float(with_minority.mean()),
-        labels=_label_facts(dataset, minority),
+        labels=_label_facts(dataset),
         cooccurrence=_cooccurrence(dataset),
         warnings=(*dataset.notices, *_warnings(dataset)),
     )
@@ -139,14 +142,17 @@ def _nonzero_share(X: Any) -> float:
     return float(nonzero / max(X.shape[0] * X.shape[1], 1))
 
 
-def _commonest_first(Y: LabelMatrix) -> npt.NDArray[np.intp]:
-    return np.argsort(-label_counts(Y), kind="stable")
+def _commonest_first(counts: IntArray, most: int) -> IntArray:
+    """Return the labels with positives, then those without, up to `most` labels in all."""
+    present = np.flatnonzero(counts)
+    ordered = present[np.argsort(-counts[present], kind="stable")]
+    absent = np.flatnonzero(counts == 0)[: max(most - len(present), 0)]
+    return np.concatenate([ordered, absent])
 
 
-def _label_facts(
-    dataset: MultiLabelDataset, minority: npt.NDArray[np.bool_]
-) -> tuple[LabelFacts, ...]:
+def _label_facts(dataset: MultiLabelDataset) -> tuple[LabelFacts, ...]:
     counts, ratios = label_counts(dataset.Y), imbalance_ratio(dataset.Y)
+    minority = minority_labels(dataset.Y)
     return tuple(
         LabelFacts(
             name=dataset.label_names[j],
@@ -155,12 +161,12 @@ def _label_facts(
             imbalance_ratio=float(ratios[j]),
             is_minority=bool(minority[j]),
         )
-        for j in _commonest_first(dataset.Y)
+        for j in _commonest_first(counts, LISTED_LABELS)
     )
 
 
 def _cooccurrence(dataset: MultiLabelDataset) -> Cooccurrence:
-    top = _commonest_first(dataset.Y)[:TOP_LABELS]
+    top = _commonest_first(label_counts(dataset.Y), TOP_LABELS)[:TOP_LABELS]
     labels = sparse.csr_array(dataset.Y[:, top], dtype=np.int64)
     together = (labels.T @ labels).toarray()
     share = together / np.maximum(together.diagonal()[:, None], 1)
@@ -172,23 +178,26 @@ def _cooccurrence(dataset: MultiLabelDataset) -> Cooccurrence:
 
 def _warnings(dataset: MultiLabelDataset) -> Iterator[str]:
     counts = label_counts(dataset.Y)
-    names = np.array(dataset.label_names, dtype=object)
     for what, chosen in (
         ("no positive", counts == 0),
         ("a single positive", counts == 1),
         ("no negative", counts == dataset.n_samples),
     ):
         if chosen.any():
-            yield f"{_count(int(chosen.sum()), 'label')} {what}: {_first_few(names[chosen])}"
+            columns = np.flatnonzero(chosen)
+            yield (
+                f"{_count(len(columns), 'label')} {what}: "
+                f"{_first_few(dataset.label_names, columns)}"
+            )
     empty = int((np.asarray(dataset.Y.sum(axis=1)) == 0).sum())
     if empty:
         yield f"{_count(empty, 'row')} no label"
     yield from _duplicate_warning(dataset)
-    constant = _constant_features(dataset.X)
-    if constant.any():
-        features = np.array(dataset.feature_names, dtype=object)[constant]
-        yield f"{_count(len(features), 'feature')} the same value in every row: " + _first_few(
-            features
+    constant = np.flatnonzero(_constant_features(dataset.X))
+    if len(constant):
+        yield (
+            f"{_count(len(constant), 'feature')} the same value in every row: "
+            f"{_first_few(dataset.feature_names, constant)}"
         )
 
 
@@ -239,6 +248,6 @@ def _count(number: int, noun: str) -> str:
     return f"1 {noun} has" if number == 1 else f"{number:,} {noun}s have"
 
 
-def _first_few(names: npt.NDArray[Any], most: int = 5) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+def _first_few(names: Sequence[str], columns: IntArray, most: int = 5) -> str:
+    rest = len(columns) - most
+    return ", ".join(names[j] for j in columns[:most]) + (f" and {rest:,} more" if rest > 0 else "")

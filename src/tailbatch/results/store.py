@@ -82,11 +82,13 @@ class ResultStore(RecordSource):
         """Keep a record, its arrays first, so that a record never lacks them."""
         path = self._file("runs", record.spec.digest)
         with self._writing():
+            beside = path.with_suffix(".npz")
             if arrays:
-                with replacing(path.with_suffix(".npz")) as temporary:
-                    np.savez_compressed(temporary, allow_pickle=False, **dict(arrays))
+                _write_arrays(beside, arrays)
             with replacing(path) as temporary:
                 temporary.write_text(record.to_json(), encoding="utf-8")
+            if arrays and not beside.exists():  # the folder was deleted between the two
+                _write_arrays(beside, arrays)
             for failure in self._places("failures", record.spec):
                 failure.unlink(missing_ok=True)
 
@@ -290,3 +292,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ResultError(f"not text: {error}") from error
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with replacing(path) as temporary:
+        np.savez_compressed(temporary, allow_pickle=False, **dict(arrays))
