@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, PngImagePlugin
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -59,8 +59,8 @@ def terminal(line: str, output: str) -> str:
     return re.sub(r"[ \t]+$", "", svg.replace("Fira Code", "DejaVu Sans Mono"), flags=re.MULTILINE)
 
 
-def report(page: Path, picture: Path) -> None:
-    """Save the first screen of a report as a browser shows it."""
+def report(page: Path, picture: Path, line: str) -> None:
+    """Save the first screen of a report as a browser shows it, with the command that made its runs."""
     browser_path = os.environ.get("CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as playwright:
         # A container has no sandbox; the page is our own.
@@ -70,7 +70,10 @@ def report(page: Path, picture: Path) -> None:
         shot = view.screenshot()
         browser.close()
     # Text and lines need few colors; this takes a third of the space.
-    Image.open(io.BytesIO(shot)).convert("RGB").quantize(64).save(picture, optimize=True)
+    facts = PngImagePlugin.PngInfo()
+    facts.add_text("Comment", f"$ {line}")
+    image = Image.open(io.BytesIO(shot)).convert("RGB").quantize(64)
+    image.save(picture, optimize=True, pnginfo=facts)
 
 
 def main() -> None:
@@ -83,7 +86,8 @@ def main() -> None:
             for start, picture in TERMINALS.items():
                 if line.startswith(f"tailbatch {start}"):
                     (PICTURES / f"{picture}.svg").write_text(terminal(line, output))
-        report(folder / "report.html", PICTURES / "report.png")
+        compared = next(line for line in outputs if line.startswith("tailbatch compare"))
+        report(folder / "report.html", PICTURES / "report.png", compared)
 
 
 if __name__ == "__main__":

@@ -334,16 +334,19 @@ def test_the_best_is_chosen_by_validation_rows_over_all_datasets(data):
     other = MultiLabelDataset.from_arrays(data.X[::-1], data.Y[::-1], name="other")
     models = [{"name": "mlp", "hidden": [8]}, {"name": "mlp", "hidden": [8], "lr": 1e-5}]
     result = compare([data, other], models=models, strategies=["random"], **QUICK)
-    table = result.table(["macro_auc", "hamming_loss"])
+    table = result.table(["macro_auc", "hamming_loss", "minority_average_precision"])
     assert len(table) == 4
     assert set(table["dataset"]) == {"tiny", "other"}
     means = table.groupby("plan_lr")["validation_macro_auc"].mean()
+    assert result.best("macro_auc")["plan_lr"] == means.idxmax()
+    means = table.groupby("plan_lr")["validation_minority_average_precision"].mean()
     assert result.best()["plan_lr"] == means.idxmax()
     means = table.groupby("plan_lr")["validation_hamming_loss"].mean()
     assert result.best("hamming_loss")["plan_lr"] == means.idxmin()
     with pytest.raises(StudyError, match="unknown metric 'auc'"):
         result.best("auc")
-    assert repr(result).startswith("Comparison of 4 choices, 8 runs; best by validation macro_auc")
+    start = "Comparison of 4 choices, 8 runs; best by validation minority_average_precision"
+    assert repr(result).startswith(start)
     html = result._repr_html_()
     assert html.count("<tr>") == 5
     assert html.count("<b>") >= 2

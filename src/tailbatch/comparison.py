@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailbatch.data import Columns, MultiLabelDataset, save_npz
+from tailbatch.data import Columns, MultiLabelDataset, save_npz, stratified_folds
+from tailbatch.data.preparation import prepare
+from tailbatch.data.tables import no_features
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.results import DEFAULT_MODEL, NO_BATCHES, ResultStore, TrainingPlan, recipe_of
@@ -28,6 +30,7 @@ from tailbatch.study import (
     run_study,
 )
 from tailbatch.study.custom import Entry
+from tailbatch.study.sources import FOLD_SEED, facts_of, loaded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +39,7 @@ _CELL = ("dataset", "model", "loss", "strategy", "selection_pressure")
 _ORDER = ("dataset", "model", "strategy")  # rows of the table, each in the order of the plan
 _MAY_DIFFER = ("plan_lr", "plan_selection_loss")  # entries may have their own
 _SHOWN = ("minority_average_precision", "tuned_minority_macro_f", "macro_auc", "tuned_micro_f")
+_FEW_ROWS_A_FOLD = 20  # with more, no fold is too small to be split
 _NO_FILE_NAME = re.compile(r"[^\w-]+")
 
 _log = logging.getLogger(__name__)
@@ -122,9 +126,40 @@ def compare(
         ),
         scale=recipe.scale,
     )
+    check_data(study, place)
     executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
     outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
     return Comparison(PlannedStore(place, outcome.plan), outcome, kept)
+
+
+def check_data(study: Study, store: ResultStore) -> None:
+    """Raise if a dataset of a study cannot be read, prepared or dealt to its folds; run nothing.
+
+    Parameters
+    ----------
+    study
+        What is to be run.
+    store
+        Where the facts about the datasets are kept, so that an unchanged file is not read again.
+
+    Examples
+    --------
+    >>> store = ResultStore(tempfile.mkdtemp())
+    >>> check_data(Study(name="try", datasets=["debtags"], n_folds=2000), store)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: n_folds must be from 2 to half the number of rows, got 2000 for ...
+    """
+    pairs = [(source, name) for source in study.sources for name in study.preparations]
+    # One that does not apply to a dataset is passed over, unless nothing would be left.
+    for source, preparation in [pair for pair in pairs if pair[0].has(pair[1])] or pairs:
+        known = facts_of(source, study.preparations, store).facts.get(preparation, {})
+        if known and not known["n_features"]:
+            raise no_features(loaded(source))
+        # Without facts it cannot be prepared, which says why.
+        if known.get("n_samples", 0) < _FEW_ROWS_A_FOLD * study.n_folds:
+            labels = prepare(loaded(source), preparation).dataset.Y
+            stratified_folds(labels, n_folds=study.n_folds, seed=FOLD_SEED)
 
 
 class Comparison:
@@ -144,7 +179,7 @@ class Comparison:
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 4))
     >>> compare(X, X > 0.5, strategies=["random"], folds=2, epochs=1)
-    Comparison of 1 choice, 2 runs; best by validation macro_auc: ensemble, random
+    Comparison of 1 choice, 2 runs; best by validation ...: ensemble, random
     """
 
     def __init__(self, store: ResultStore, outcome: StudyOutcome, kept: object = None) -> None:
@@ -187,11 +222,18 @@ class Comparison:
         cells = runs.groupby(keys, sort=False, dropna=False)
         return cells[columns].mean().assign(runs=cells.size()).reset_index()
 
-    def best(self, metric: str = "macro_auc") -> "pd.Series[Any]":
+    def best(self, metric: str | None = None) -> "pd.Series[Any]":
         """Return the row of the table with the best mean of a metric on the validation rows.
 
         The mean is over all datasets if there are several. Test metrics are not used to choose.
+
+        Parameters
+        ----------
+        metric
+            A name in `tailbatch.metrics.METRICS`. None is the report's: minority average precision, or
+            Macro-AUC where there are no minority labels.
         """
+        metric = self._chosen_by() if metric is None else metric
         if metric not in METRICS:
             raise StudyError(f"unknown metric {metric!r:.60}. Known: {', '.join(METRICS)}")
         table = self.table()
@@ -202,6 +244,16 @@ class Comparison:
         chosen = scores.idxmax() if METRICS[metric].higher_is_better else scores.idxmin()
         row: pd.Series[Any] = means.loc[chosen]
         return row
+
+    def _chosen_by(self) -> str:
+        """Return the metric by which the report chooses the best setting."""
+        from tailbatch.analysis.comparisons import claimed
+
+        runs = self.runs()
+        # A run without minority labels has no such value.
+        on_validation = {name: runs.get(f"validation_{name}") for name in METRICS}
+        known = [name for name, of in on_validation.items() if of is not None and of.notna().any()]
+        return claimed(known or ["macro_auc"])[0]
 
     def by_label(self) -> "pd.DataFrame":
         """Return one row per label: its average precision with each strategy, the rarest first."""
@@ -256,7 +308,7 @@ class Comparison:
         failed = f", {len(self.outcome.failures)} failed" if self.outcome.failures else ""
         return (
             f"Comparison of {choices} choice{plural}, {finished} runs{failed}; "
-            f"best by validation macro_auc: {', '.join(named)}"
+            f"best by validation {self._chosen_by()}: {', '.join(named)}"
         )
 
     def _repr_html_(self) -> str:

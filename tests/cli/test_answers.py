@@ -1,6 +1,7 @@
 """Answers of the commands: by label, by row, as tags, with the columns that were asked for."""
 
 import json
+import re
 import stat
 
 import numpy as np
@@ -40,7 +41,8 @@ def test_evaluate_shows_the_rarest_label_first_and_knows_where_labels_are(folder
     text = run("evaluate", folder / "m", folder / "t.jsonl", "--csv", folder / "l.csv").stdout
     assert text.index("rare *") < text.index("billing ") < text.index("bug ")
     assert "legacy" not in text
-    assert "minority_macro_f" in text
+    assert text.index("\nminority_macro_f") < text.index("\nmacro_f")
+    assert text.index("\nminority_average_precision") < text.index("\nmacro_f")
     table = pd.read_csv(folder / "l.csv")
     assert list(table.columns) == [
         "label", "support", "minority", "average_precision", "auc", "precision", "recall", "f",
@@ -60,6 +62,20 @@ def test_predict_keeps_columns_and_writes_tags(folder):
     run("predict", folder / "m", folder / "t.jsonl", "--out", folder / "p.csv", "--digits", 2)
     values = pd.read_csv(folder / "p.csv").to_numpy()
     np.testing.assert_allclose(values, values.round(2), atol=1e-12)
+
+
+def test_explain_shows_a_dash_for_a_missing_value(folder, tmp_path):
+    frame = pd.read_json(folder / "t.jsonl", lines=True)
+    frame.assign(note=None, due=float("nan")).to_json(
+        tmp_path / "t.jsonl", orient="records", lines=True
+    )
+    text = run(
+        *("explain", folder / "m", tmp_path / "t.jsonl", "--label", "rare", "--top", "1"),
+        *("--keep", "note", "--keep", "due"),
+    ).stdout
+    assert "nan" not in text
+    assert "None" not in text
+    assert re.search(r"0\.\d{4} +- +-", text)
 
 
 def test_explain_orders_rows_by_probability(folder):

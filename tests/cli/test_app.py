@@ -1,5 +1,7 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,11 @@ def test_help_teaches_by_example(run):
     assert code == 0
     assert "tailbatch datasets describe debtags" in out
     assert run("-h")[1] == out
+
+
+def test_the_help_begins_as_the_readme_does(run):
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    assert re.search(r"\*\*(.*)\*\*", text)[1] in " ".join(run("--help")[1].split())
 
 
 def test_version(run):

@@ -61,6 +61,7 @@ LISTED = f"{FIT} --labels tags"
 PLAIN = f"{FIT} --labels tag_a,tag_b --as tags=ignore"
 PREDICT = "predict model data.csv --out p.csv"
 EVALUATE = "evaluate model data.csv"
+COMPARE = "compare data.csv --epochs 1 --workers 1"
 
 #: What is wrong: the file, the command, and what the answer says.
 COMMANDS = {
@@ -88,8 +89,29 @@ COMMANDS = {
     "more label columns than columns": (
         saved(),
         f"{FIT} --labels 99",
-        "--labels asks for 99|99 of the",
+        "--labels 99 asks for 99 of the columns, and there are 8",
     ),
+    "half of the label column's name": (
+        saved(),
+        f"{FIT} --labels tag",
+        "no column 'tag', .*'tags' of them holds 'bug', .*did you mean --labels tags",
+    ),
+    "labels without features": (
+        saved(lambda f: f[["tag_a", "tag_b"]]),
+        f"{FIT} --labels tag_",
+        "data has labels only: add the columns to predict them from",
+    ),
+    "labels and an identifier": (
+        saved(lambda f: f[["ticket_id", "tags"]]),
+        LISTED,
+        r"no column left .*'ticket_id' is left out \(.*--as ticket_id=category",
+    ),
+    "the labels as a feature": (
+        saved(),
+        f"{LISTED} --as tags=category",
+        "'tags' holds the labels .*leave --as tags=category out",
+    ),
+    "the labels as text": (saved(), f"{LISTED} --text tags", "holds the labels .*--text tags out"),
     "a prefix of no column": (
         saved(),
         f"{FIT} --labels topic_",
@@ -126,10 +148,45 @@ COMMANDS = {
         LISTED,
         "data.csv has 1 row, but training needs at least 2: add rows",
     ),
+    "a file with a typing error": (
+        saved(),
+        LISTED.replace("csv", "cvs"),
+        "no file data.cvs; did you mean data.csv",
+    ),
+    "a file in place of a folder": (
+        saved(),
+        LISTED.replace("--out m", "--out data.csv"),
+        "--out data.csv is a file; name a folder",
+    ),
     "a wrong delimiter": (
         saved(sep="^"),
         LISTED,
-        "neither a column nor the beginning|cannot|columns are",
+        "no comma, semicolon or tab .* separated by '\\^': save it with commas",
+    ),
+    "colons between columns": (
+        text(b"a:b:tags\n1:2:bug\n3:4:login\n"),
+        LISTED,
+        "seem to be separated by ':'",
+    ),
+    "spaces between columns": (
+        text(b"a b tags\n1 2 bug\n3 4 login\n"),
+        LISTED,
+        "has one column, 'a b tags': no comma, semicolon or tab",
+    ),
+    "a pickle": (
+        text(b"\x80\x04N."),
+        "fit data.pkl --labels tags --out m",
+        "data.pkl is a pickle, .*save the table with frame.to_parquet",
+    ),
+    "a JSON list of no objects": (
+        text(b"[1, 2]"),
+        "fit data.json --labels tags --out m",
+        r"row 0: expected a JSON object such as \{...\}, found 1",
+    ),
+    "a broken JSON list": (
+        text(b'[{"a": 1},'),
+        "fit data.json --labels tags --out m",
+        r"no JSON list of objects: .*write \[\{...\}, \{...\}\], or each row as one line",
     ),
     "a row too long": (
         text(b"a,tags\n1,bug\n2,bug,3\n"),
@@ -185,9 +242,45 @@ COMMANDS = {
     ),
     "an unknown encoder": (saved(), f"{LISTED} --text-encoder minilmm", "did you mean 'minilm'"),
     # the settings
-    "a device that is not there": (saved(), f"{LISTED} --device cuda:7", "cuda"),
+    "a device that is not there": (
+        saved(),
+        f"{LISTED} --device cuda:7",
+        "--device must be .*cuda:7",
+    ),
+    "no epochs": (saved(), LISTED.replace("epochs 1", "epochs 0"), "--epochs must be at least 1"),
+    "a learning rate below 0": (saved(), f"{LISTED} --lr -1", "--lr must be above 0"),
+    "a pressure of a study": (
+        saved(),
+        f"{LISTED} --strategy minority --pressure 64:1",
+        "--pressure must be a number from 1, imbalance or auto, got '64:1'",
+    ),
+    "a setting of another library": (
+        saved(),
+        f"{LISTED} --set learning_rate=1",
+        "--set learning_rate=1: write --lr 1",
+    ),
+    "an unknown setting of the plan": (
+        saved(),
+        f"{LISTED} --set plan__lrr=1",
+        "did you mean 'lr'. Known: epochs, batch_size, lr",
+    ),
+    "an option of another library": (
+        saved(),
+        f"{LISTED} --learning-rate 1",
+        "no option --learning-rate; did you mean --lr",
+    ),
+    "a command without its group": (
+        saved(),
+        "describe data.csv",
+        "no command describe; did you mean tailbatch datasets describe",
+    ),
+    "a command of another library": (saved(), "train data.csv", "did you mean tailbatch fit"),
     "an unknown strategy": (saved(), f"{LISTED} --strategy minorty", "did you mean 'minority'"),
-    "a threshold above 1": (saved(), f"{LISTED} --thresholds 1.5", "between 0 and 1"),
+    "a threshold above 1": (
+        saved(),
+        f"{LISTED} --thresholds 1.5",
+        "--thresholds must be .* between 0 and 1",
+    ),
     "a validation share of 1": (
         saved(),
         f"{LISTED} --validation 1",
@@ -203,13 +296,20 @@ COMMANDS = {
     "text where numbers were": (
         cell("length", "long"),
         PREDICT,
-        "holds 'long' in line 5, which is no number",
+        "'long' in line 5, which is no number; correct it, or fit the model again with --missing",
     ),
     "a missing value at predict": (
         cell("length", None),
         PREDICT,
-        "'length' has a missing value in line 5",
+        "in line 5; correct it, or fit the model again with --as length=ignore or --missing impute",
     ),
+    "no rows at predict": (
+        saved(lambda f: f.head(0)),
+        PREDICT,
+        "data.csv has no rows to predict",
+    ),
+    "an empty file at predict": (text(b""), PREDICT, "data.csv has no rows to predict"),
+    "a wrong delimiter at predict": (saved(sep="|"), PREDICT, r"separated by '\|'"),
     "an odd output file": (
         saved(),
         PREDICT.replace("p.csv", "p.xlsx"),
@@ -230,6 +330,42 @@ COMMANDS = {
         saved(),
         "explain model data.csv --label bgu",
         "did you mean 'bug'",
+    ),
+    # a comparison
+    "a mistyped label column to compare": (
+        saved(),
+        f"{COMPARE} --labels tgas",
+        "--labels tgas is neither .*did you mean 'tags'",
+    ),
+    "a mistyped file to compare": (
+        saved(),
+        f"{COMPARE.replace('csv', 'cvs')} --labels tags",
+        "no file data.cvs; did you mean data.csv",
+    ),
+    "labels without features to compare": (
+        saved(lambda f: f[["tag_a", "tag_b"]]),
+        f"{COMPARE} --labels tag_",
+        "data has labels only",
+    ),
+    "a mistyped column to compare": (
+        saved(),
+        f"{COMPARE} --labels tags --as lenth=number",
+        "no column 'lenth'; did you mean 'length'",
+    ),
+    "a missing number to compare": (
+        cell("length", None),
+        f"{COMPARE} --labels tags",
+        "in line 5; .*--as length=ignore, or pass --missing impute",
+    ),
+    "more folds than rows": (
+        saved(),
+        f"{COMPARE} --labels tags --folds 700",
+        "--folds must be from 2 to half the number of rows, got 700 for 40 rows",
+    ),
+    "a preparation of other data": (
+        saved(),
+        f"{COMPARE} --labels tags --preparation as-published",
+        "data has no preparation as-published",
     ),
 }
 
@@ -252,16 +388,16 @@ def test_a_command_answers_a_mistake_in_one_line_before_training(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(model)
     arguments = command.split(" ")
-    write(tmp_path / next(part for part in ("data.svm", "data.jsonl", "data.csv")
-                          if part in arguments or part == "data.csv"))  # fmt: skip
+    names = [f"data.{ending}" for ending in ("svm", "jsonl", "json", "pkl")]
+    write(tmp_path / next((name for name in names if name in arguments), "data.csv"))
     monkeypatch.setattr(Trainer, "fit", lambda *_, **__: pytest.fail("it trained"))
     monkeypatch.setattr(sys, "argv", ["tailbatch", *arguments])
     with pytest.raises(SystemExit) as caught:
         main()
-    errors = [
-        line for line in capsys.readouterr().err.splitlines() if not line.startswith("Note: ")
-    ]
+    output, told = capsys.readouterr()
+    errors = [line for line in told.splitlines() if not line.startswith("Note: ")]
     assert caught.value.code == 2, errors
+    assert not output
     assert len([line for line in errors if line.strip()]) == 1, errors
     assert re.search(message, errors[-1]), errors[-1]
 

@@ -184,7 +184,7 @@ def test_fit_takes_a_loss(table, tmp_path):
     [
         (["--model", "dele"], "unknown model 'dele'; did you mean 'dela'"),
         (["--strategy", "adptive"], "unknown strategy 'adptive'"),
-        (["--pressure", "lots"], "selection_pressure must be a number"),
+        (["--pressure", "lots"], "--pressure must be a number"),
         (["--loss", "focl"], "unknown loss 'focl'; did you mean 'focal'"),
         (["--loss", "focal:gama=1"], "focal has no option 'gama'; did you mean 'gamma'"),
         (["--loss", "focal:1"], "a setting of focal is OPTION=VALUE"),

@@ -375,11 +375,24 @@ def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
     good = tiny_file(tmp_path)
     bad = tmp_path / "bad.npz"
     bad.write_bytes(b"no archive")
-    code, _, err = command(*quick(good)[:1], bad, *quick(good)[1:])
+    (tmp_path / "gap.csv").write_text("a,b,c\n,1,0\n1,0,1\n2,1,0\n3,0,1\n")
+    study = (
+        'name = "mine"\nn_folds = 2\nstrategies = ["random"]\nplan = {{epochs = 1}}\n'
+        'datasets = [{}"bad.npz", {{path = "gap.csv", labels = -2}}]\n'
+    )
+    (tmp_path / "mine.toml").write_text(study.format(f'"{good}", '))
+    (tmp_path / "none.toml").write_text(study.format("").replace("mine", "none"))
+    code, out, err = command("study", "run", "mine.toml", "--store", "records")
+    assert code == 1
+    assert "Report: records/mine.html" in out
+    shown = " ".join(err.split())
+    assert "4 runs failed: bad mlp random, fold 0, seed 0 and 1 more: " in shown
+    assert "--as a=ignore, or pass --missing impute" in shown
+    code, out, err = command("study", "run", "none.toml", "--store", "records")
     assert code == 1
     assert "4 runs failed:" in err
-    assert "bad ensemble" in err
-    assert "and 3 more" in err
+    assert not out  # nothing ran, so there is nothing to report
+    assert not (tmp_path / "records" / "none.html").exists()
 
 
 def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):

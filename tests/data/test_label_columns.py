@@ -49,14 +49,14 @@ def test_a_list_without_quotes_that_may_be_one_name_is_an_error():
         dataset(SHAPES["no quotes"])
 
 
-@pytest.mark.parametrize("ending", ["parquet", "jsonl", "ndjson.gz"])
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "ndjson.gz", "json", "json.gz"])
 def test_lists_in_files(tmp_path, ending):
     frame = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "tags": TAGS})
     path = tmp_path / f"t.{ending}"
     if ending == "parquet":
         frame.to_parquet(path)
     else:
-        frame.to_json(path, orient="records", lines=True)
+        frame.to_json(path, orient="records", lines="json" not in ending.split("."))
     data = load_dataset(path, labels="tags")
     np.testing.assert_array_equal(data.Y, MultiLabelBinarizer().fit_transform(TAGS))
     assert data.feature_names == ("x",)

@@ -81,7 +81,9 @@ def test_a_loader_with_workers_needs_no_index(strategy):
 def test_the_weights_that_a_loader_with_workers_skips_name_its_lag():
     loader = DataLoader(INDEXED, batch_sampler=selector("importance"), num_workers=2)
     list(loader)  # the warm-up, which has no weights
-    with pytest.raises(SelectionError, match=r"selector\.mean.* in place .* allow it with max_lag=4"):
+    with pytest.raises(
+        SelectionError, match=r"selector\.mean.* in place .* allow it with max_lag=4"
+    ):
         list(loader)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
+    from rich.text import Text
 
     from tailbatch.data import LabelMatrix
     from tailbatch.estimator import TailbatchClassifier
@@ -80,7 +81,10 @@ def evaluate(
         print_json({**overall, "labels": table.to_dict("records")})
         return
     _show_labels(table)
-    for name, value in overall.items():
+    # What this package is for comes first.
+    for name, value in sorted(
+        overall.items(), key=lambda item: not metrics.METRICS[item[0]].minority
+    ):
         direction = "higher" if metrics.METRICS[name].higher_is_better else "lower"
         typer.echo(f"{name:<34}{number(value, 4):>8}   {direction} is better")
 
@@ -237,9 +241,18 @@ def _show_rows(title: str, table: "pd.DataFrame") -> None:
     for name in table.columns[2:]:
         shown.add_column(printable(str(name)), overflow="fold")
     for row in table.itertuples(index=False):
-        shown.add_row(str(row[0]), f"{row[1]:.4f}", *(Text(printable(str(v))) for v in row[2:]))
+        shown.add_row(str(row[0]), f"{row[1]:.4f}", *(_cell(value) for value in row[2:]))
     console.print(shown)
     console.print()
+
+
+def _cell(value: object) -> "Text":
+    """Return a cell of the file, a dash where it is missing."""
+    import pandas as pd
+    from rich.text import Text
+
+    missing = pd.api.types.is_scalar(value) and pd.isna(value)
+    return Text("-" if missing else printable(str(value)))
 
 
 def _hand_over(

@@ -7,8 +7,35 @@ import typer
 
 from tailbatch import __version__
 from tailbatch.cli import answers, datasets, models, study
-from tailbatch.cli.terminal import in_the_commands_words, printable
-from tailbatch.errors import TailbatchError
+from tailbatch.cli.terminal import in_the_commands_words, option_of, printable
+from tailbatch.errors import StudyError, TailbatchError
+
+#: Commands by names that people try.
+_ELSEWHERE = {
+    "describe": "datasets describe",
+    "get": "datasets get",
+    "download": "datasets get",
+    "train": "fit",
+    "test": "evaluate",
+    "score": "evaluate",
+    "run": "study run",
+}
+
+#: The first sentence is the README's.
+_HELP = """
+Learn the rare labels: sound training, losses and batch selection for imbalanced multi-label
+data in PyTorch.
+
+[bold]Start here[/bold], with your own table, whose column tags lists the labels of each row
+
+  tailbatch fit mine.csv --labels tags --out model
+
+  tailbatch predict model new.csv --out predictions.csv
+
+  tailbatch datasets describe mine.csv --labels tags    what it holds, and what is odd
+
+  tailbatch datasets describe debtags                   the dataset inside the package
+"""
 
 app = typer.Typer(
     name="tailbatch",
@@ -30,7 +57,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=_HELP)
 def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
@@ -42,18 +69,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Choose mini-batches that show a network the rare labels.
-
-    [bold]Start here[/bold], with your own table, whose column tags lists the labels of each row
-
-      tailbatch fit mine.csv --labels tags --out model
-
-      tailbatch predict model new.csv --out predictions.csv
-
-      tailbatch datasets describe mine.csv --labels tags    what it holds, and what is odd
-
-      tailbatch datasets describe debtags                   the dataset inside the package
-    """
+    """Take the options of all commands."""
 
 
 def main() -> None:
@@ -64,6 +80,7 @@ def main() -> None:
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
+        _refuse_other_names(arguments)
         app(arguments, prog_name="tailbatch")
     except Exception as error:
         if "--debug" in sys.argv:
@@ -71,6 +88,18 @@ def main() -> None:
         message, code = _explain(error)
         typer.secho(f"Error: {printable(message)}", fg=typer.colors.RED, err=True)
         sys.exit(code)
+
+
+def _refuse_other_names(arguments: list[str]) -> None:
+    """Name the command or option that goes by another name elsewhere."""
+    if arguments and arguments[0] in _ELSEWHERE:
+        other = _ELSEWHERE[arguments[0]]
+        raise StudyError(f"there is no command {arguments[0]}; did you mean tailbatch {other}?")
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        option = option_of(name[2:]) if name.startswith("--") else None
+        if option not in (None, name):
+            raise StudyError(f"there is no option {name}; did you mean {option}?")
 
 
 def _explain(error: Exception) -> tuple[str, int]:

@@ -24,7 +24,15 @@ from tailbatch.cli.options import (
     load_for_command,
     note,
 )
-from tailbatch.cli.terminal import count, named_table, named_value, number, printable
+from tailbatch.cli.terminal import (
+    advice_of_fit,
+    count,
+    named_table,
+    named_value,
+    number,
+    option_of,
+    printable,
+)
 from tailbatch.errors import DataError, ModelError, TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -133,12 +141,14 @@ def fit(
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
+    from tailbatch.data.tables import no_features
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.models import MODELS
     from tailbatch.models.base import check_size
     from tailbatch.results import recipe_of
     from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
+    _pressure(pressure)
     nested = _nested(settings or [])
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
     plan = recipe_of(model).plan_with(epochs=epochs, batch_size=batch_size, **budget)
@@ -151,13 +161,15 @@ def fit(
         note(*(dataset.notices if writes else ()))
         if dataset.n_samples < 2:
             raise DataError(f"{data} has 1 row, but training needs at least 2: add rows")
+        if not dataset.n_features:
+            raise no_features(dataset)
         # Before anything is made that grows with the claimed size: names, a frame, folds.
         sizes, hyperparameters = (dataset.n_features, dataset.n_labels), _of_the_model(nested)
         check_size(MODELS[model], *sizes, hyperparameters)
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
-            selection_pressure=_number_or_word(pressure),
+            selection_pressure=_pressure(pressure),
             loss=loss and named_table(loss),
             epochs=epochs,
             batch_size=batch_size,
@@ -254,6 +266,8 @@ def register(app: typer.Typer) -> None:
 
 def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> None:
     """Raise if training would replace something without --overwrite."""
+    if out.is_file():
+        raise ModelError(f"--out {out} is a file; name a folder")
     unfinished, finished = _checkpoints(out), list(out.glob("classifier.safetensors"))
     if resume and not unfinished:
         raise ModelError(f"{out} holds no unfinished training: remove --resume")
@@ -285,12 +299,26 @@ def _number_or_word(text: str | None) -> Any:
         return text
 
 
+def _pressure(text: str | None) -> Any:
+    """Read --pressure: a number, or one of two words."""
+    value = _number_or_word(text)
+    if isinstance(value, str) and value not in ("imbalance", "auto"):
+        raise ModelError(
+            f"--pressure must be a number from 1, imbalance or auto, got {value!r:.40}"
+        )
+    return value
+
+
 def _nested(settings: list[str]) -> dict[str, Any]:
     """Read settings such as model__latent=64."""
     for setting in settings:
         if not setting.startswith(("model__", "loss__", "strategy__", "plan__")):
+            name, _, value = setting.partition("=")
+            option = option_of(name)
+            guess = f"write {option} {value}; " if option else ""
             raise ModelError(
-                f"--set {setting}: a nested setting begins with model__, loss__, strategy__ or plan__"
+                f"--set {setting}: {guess}a nested setting begins with model__, loss__, strategy__ or "
+                "plan__"
             )
     return dict(map(named_value, settings))
 
@@ -328,15 +356,19 @@ def features_of(
 ) -> "tuple[Any, pd.DataFrame | None]":
     """Return the features of a file, which needs no labels if it is a table, and the table."""
     from tailbatch.data.suffixes import is_table
+    from tailbatch.data.tables import EmptyTableError
     from tailbatch.estimator.columns import aligned, columns_of, read_for
 
     columns = columns_of(classifier)
     if Path(data).is_file() and is_table(data):
-        frame, notices = read_for(columns, Path(data))
+        try:
+            frame, notices = read_for(columns, Path(data))
+        except EmptyTableError:
+            raise DataError(f"{data} has no rows to predict") from None
         try:
             features, more = columns.transform(frame)
         except DataError as error:
-            raise DataError(f"{data}: {error}") from None
+            raise DataError(f"{data}: {advice_of_fit(str(error))}") from None
         note(*notices, *more)
         if classifier.columns_ is None:
             import pandas as pd

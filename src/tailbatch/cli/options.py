@@ -13,7 +13,7 @@ from tailbatch.errors import DataError
 if TYPE_CHECKING:
     from tailbatch.data import MultiLabelDataset
 
-FORMATS = "ARFF, LIBSVM, CSV, TSV, JSON lines, Parquet, npz"
+FORMATS = "ARFF, LIBSVM, CSV, TSV, JSON, Parquet, npz"
 
 Data = Annotated[str, typer.Argument(help=f"A known name, or a file: {FORMATS}.")]
 Labels = Annotated[
@@ -81,6 +81,16 @@ def load_for_command(
         kinds=kinds_option(kinds),
         text_encoder=text_encoder,
     )
+
+
+def refuse_missing_file(name_or_path: str) -> None:
+    """Raise if what is clearly a file is not there; the error names one of nearly that name."""
+    from tailbatch.data import catalog
+    from tailbatch.data.readers import no_file
+
+    path = Path(name_or_path)
+    if path.suffix and not path.is_file() and name_or_path.casefold() not in catalog.catalog():
+        raise no_file(path)
 
 
 def label_option(text: str | None) -> int | str | list[str] | None:

@@ -25,6 +25,7 @@ from tailbatch.cli.options import (
     kinds_option,
     label_option,
     note,
+    refuse_missing_file,
 )
 from tailbatch.cli.terminal import named_table, printable
 from tailbatch.errors import ResultError, require
@@ -133,10 +134,13 @@ def compare(
 
       tailbatch compare debtags --models mlp,logistic,balanced_logistic,forest
     """
-    from tailbatch.results import recipe_of
+    from tailbatch.comparison import check_data
+    from tailbatch.results import ResultStore, recipe_of
     from tailbatch.study import Study
 
     _use_data(data_home)
+    for name in data:
+        refuse_missing_file(name)
     table = {
         "labels": label_option(labels),
         "missing": "impute" if missing is Missing.IMPUTE else None,
@@ -161,6 +165,8 @@ def compare(
         plan=recipe.plan_with(epochs=epochs, batch_size=batch_size, lr=lr),
         scale=recipe.scale,
     )
+    _only_errors()
+    check_data(study, ResultStore(store))
     _run(study, store, workers, ray, own_name=True)
 
 
@@ -342,8 +348,7 @@ def _run(
     from tailbatch.results import ResultStore
     from tailbatch.study import PlannedStore, run_study
 
-    # Failures are listed at the end; a warning would break the progress bars.
-    logging.getLogger("tailbatch").setLevel(logging.ERROR)
+    _only_errors()
     store = ResultStore(folder)
     with _engine(workers, ray) as (executor, count):
         display.announce(study, folder, count)
@@ -356,8 +361,10 @@ def _run(
         except KeyboardInterrupt:
             display.stopped(live.progress, folder)
             raise
-    page = folder / f"{outcome.plan.name}.html"
     display.failures(outcome.failures)
+    if outcome.failures and not outcome.done + outcome.skipped:
+        raise typer.Exit(1)  # there is nothing to report
+    page = folder / f"{outcome.plan.name}.html"
     # Another study may have taken the name meanwhile, so the report is on the runs done here.
     records = PlannedStore(store, outcome.plan)
     with _writing(page):
@@ -366,6 +373,11 @@ def _run(
     typer.echo(f"Report: {printable(str(page))}")
     if outcome.failures:
         raise typer.Exit(1)
+
+
+def _only_errors() -> None:
+    """Log no warnings: failures are listed at the end, and a line would break the progress bars."""
+    logging.getLogger("tailbatch").setLevel(logging.ERROR)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.terminal import printable
+from tailbatch.cli.terminal import count, in_the_commands_words, printable
 from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
 
@@ -146,13 +146,14 @@ def failures(failed: Sequence[RunFailure]) -> None:
     if not failed:
         return
     console = Console(highlight=False, stderr=True)
-    console.print(Text(f"{len(failed)} runs failed:", style="bold red"))
+    console.print(Text(f"{count(len(failed), 'run')} failed:", style="bold red"))
     by_message: dict[str, list[str]] = {}
     for failure in failed:
         by_message.setdefault(failure.message, []).append(name_of(failure.spec))
     for message, names in by_message.items():
+        message = printable(in_the_commands_words(message))
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        console.print(Text(f"  {printable(names[0])}{more}: {printable(message)}"))
+        console.print(Text(f"  {printable(names[0])}{more}: {message}"))
 
 
 def summary(sections: "Iterable[Section]") -> None:

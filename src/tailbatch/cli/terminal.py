@@ -21,16 +21,36 @@ _OPTIONS = {
     "n_folds": "--folds",
     "random_state": "--seed",
 }
+#: Arguments whose names are words of the language, too: options only where something is said of them.
+_WORDS = ("lr", "epochs", "thresholds", "device")
+#: What people call options, after other libraries.
+_ELSEWHERE = {
+    "learning_rate": "--lr",
+    "learning_rate_init": "--lr",
+    "max_epochs": "--epochs",
+    "max_iter": "--epochs",
+    "n_epochs": "--epochs",
+    "num_epochs": "--epochs",
+    "output": "--out",
+    "threshold": "--thresholds",
+    "validation_split": "--validation",
+}
+_KINDS = r"""kinds=\{(?P<column>'[^']*'|"[^"]*"): '(?P<kind>[^']*)'\}"""
 _ARGUMENT = re.compile(
-    r"""kinds=\{(?P<column>'[^']*'|"[^"]*"): '(?P<kind>[^']*)'\}"""
-    r"|labels=\[(?P<labels>.*?)\]"
-    r"|\b(?P<setting>labels|missing|text|text_encoder)=(?P<value>'[^']*')?"
-    rf"|\b(?P<option>{'|'.join(_OPTIONS)})\b"
+    _KINDS + r"|labels=\[(?P<labels>.*?)\]"
+    r"|\b(?P<setting>labels|missing|text_encoder|text|kinds)="
+    r"(?P<value>'[^']*'|(?:[^\s'\"()\[\]{};,]+))?"
+    rf"|(?<!')\b(?P<option>{'|'.join(_OPTIONS)})\b(?!')"
+    rf"|(?<!\w)(?P<word>{'|'.join(_WORDS)})(?= must be )"
 )
+_OF_FIT = re.compile(_KINDS + r"|missing='impute'")
+_KNOWN = " Known: "
 
 
 def in_the_commands_words(message: str) -> str:
     """Return a message with command-line options in place of Python arguments.
+
+    A list of known names stays as it is.
 
     Examples
     --------
@@ -40,8 +60,13 @@ def in_the_commands_words(message: str) -> str:
     'leave it out with --as id=ignore; pass --labels (a list)'
     >>> in_the_commands_words("write kinds={'text': 'text'} if it is free text")
     'write --as text=text if it is free text'
+    >>> in_the_commands_words("lr must be above 0; labels=700 asks for 700")
+    '--lr must be above 0; --labels 700 asks for 700'
+    >>> in_the_commands_words("batch_size is none of them. Known: lr, batch_size")
+    '--batch-size is none of them. Known: lr, batch_size'
     """
-    return _ARGUMENT.sub(_as_option, message)
+    said, known, names = message.partition(_KNOWN)
+    return _ARGUMENT.sub(_as_option, said) + known + names
 
 
 def _as_option(found: re.Match[str]) -> str:
@@ -51,8 +76,39 @@ def _as_option(found: re.Match[str]) -> str:
         return "--labels " + found["labels"].replace("'", "").replace(" ", "")
     if found["option"] is not None:
         return _OPTIONS[found["option"]]
-    value = f" {shlex.quote(found['value'][1:-1])}" if found["value"] else ""
-    return f"--{found['setting'].replace('_', '-')}{value}"
+    if found["word"] is not None:
+        return f"--{found['word']}"
+    value = f" {shlex.quote(found['value'].strip(chr(39)))}" if found["value"] else ""
+    name = "as" if found["setting"] == "kinds" else found["setting"].replace("_", "-")
+    return f"--{name}{value}"
+
+
+def advice_of_fit(message: str) -> str:
+    """Return a message about a column for a command that takes columns as `tailbatch fit` did.
+
+    Examples
+    --------
+    >>> advice_of_fit("'a' is no number; correct it, or write kinds={'a': 'ignore'} or missing='impute'")
+    "'a' is no number; correct it, or fit the model again with --as a=ignore or --missing impute"
+    """
+    problem, _, advice = message.partition("; ")
+    options = [in_the_commands_words(found[0]) for found in _OF_FIT.finditer(advice)]
+    if not options:
+        return message
+    return f"{problem}; correct it, or fit the model again with {' or '.join(options)}"
+
+
+def option_of(name: str) -> str | None:
+    """Return the command-line option for a setting by its name in Python or elsewhere.
+
+    Examples
+    --------
+    >>> option_of("learning_rate"), option_of("batch_size"), option_of("latent")
+    ('--lr', '--batch-size', None)
+    """
+    name = name.replace("-", "_")
+    known = {**_OPTIONS, **_ELSEWHERE, **{word: f"--{word}" for word in _WORDS}}
+    return known.get(name)
 
 
 def count(number: int, noun: str) -> str:

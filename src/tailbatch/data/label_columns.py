@@ -22,7 +22,7 @@ from tailbatch.data.cells import (
 )
 from tailbatch.data.labels import listed_labels
 from tailbatch.data.text import first_repeated
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, closest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,41 @@ def frame_labels(
         return [column.name], Y, label_names
     places = _label_places(names, labels)
     chosen = blanked_frame(frame.iloc[:, places])
+    if isinstance(labels, str):
+        _refuse_half_a_name(chosen, labels)
     return list(chosen.columns), _binary_columns(chosen), tuple(names[place] for place in places)
+
+
+def label_column_names(frame: "pd.DataFrame", labels: FrameLabels) -> list[str]:
+    """Return the names of the columns that hold the labels, whatever is in them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"length": [1], "tag_a": [0], "tag_b": [1], "tags": ["a;b"]})
+    >>> label_column_names(frame, "tags:;"), label_column_names(frame, "tag_")
+    (['tags'], ['tag_a', 'tag_b'])
+    """
+    names = [str(column) for column in frame.columns]
+    if (listing := _listing_column(names, labels)) is not None:
+        return [listing[0]]
+    return [names[place] for place in _label_places(names, labels)]
+
+
+def _refuse_half_a_name(chosen: "pd.DataFrame", labels: str) -> None:
+    """Refuse a prefix of a column of text: it is half of that column's name, or one too short."""
+    for name, column in chosen.items():
+        if column.dtype.kind not in "OUT" or holds_numbers(column):
+            continue
+        words = {str(cell).strip().lower() for cell in column.array[~column.isna()]}
+        if words <= {*_TRUE, *_FALSE}:
+            continue
+        near = closest(labels, [str(name)], cutoff=0.6)
+        remedy = f"did you mean labels={near!r}?" if near else "name the columns with labels="
+        raise DataError(
+            f"there is no column {labels!r}, only columns whose names begin so, and {str(name)!r} of "
+            f"them holds {min(words)!r:.40}, not zeros and ones; {remedy}"
+        )
 
 
 def _listing_column(names: list[str], labels: FrameLabels) -> tuple[str, str | None] | None:

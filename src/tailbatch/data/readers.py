@@ -13,11 +13,19 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.libsvm import looks_like_libsvm, read_libsvm
 from tailbatch.data.npz import read_npz
 from tailbatch.data.npz import save_npz as save_npz
-from tailbatch.data.suffixes import ARFF, JSON_LINES, SPREADSHEETS, TEXT_TABLES, label_file, suffix
+from tailbatch.data.suffixes import (
+    ARFF,
+    JSON_LINES,
+    PICKLES,
+    SPREADSHEETS,
+    TEXT_TABLES,
+    label_file,
+    suffix,
+)
 from tailbatch.data.tables import read_table
 from tailbatch.data.text import text_blocks
 from tailbatch.data.text_encoders import Encoder
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, closest
 
 
 def load_dataset(
@@ -63,7 +71,7 @@ def load_dataset(
     if path.is_file():
         name = catalog.known_name(path)
     elif path.suffix or len(path.parts) != 1:
-        raise DataError(f"there is no file {path}" + (", only a folder" if path.is_dir() else ""))
+        raise no_file(path)
     else:
         name = catalog.known(str(name_or_path)).name
         path = catalog.find(name)
@@ -82,6 +90,25 @@ def load_dataset(
     return dataset
 
 
+def no_file(path: Path) -> DataError:
+    """Return the error for a file that is not there; it names one of nearly that name.
+
+    Examples
+    --------
+    >>> no_file(Path("no-such-file.arff"))
+    DataError('there is no file no-such-file.arff')
+    """
+    if path.is_dir():
+        return DataError(f"there is no file {path}, only a folder")
+    try:
+        beside = sorted(other.name for other in path.parent.iterdir() if other.is_file())
+    except OSError:
+        beside = []
+    near = closest(path.name, beside, cutoff=0.75)
+    guess = f"; did you mean {path.with_name(near)}?" if near else ""
+    return DataError(f"there is no file {path}{guess}")
+
+
 def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] | str:
     """Return the reader for a file, or the kind of a table, by its content first and its name second."""
     try:
@@ -94,6 +121,11 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] 
         return "parquet"
     if is_office or suffix(path) in SPREADSHEETS:
         raise DataError(f"{path} is a spreadsheet; save it as CSV and give that file")
+    if suffix(path) in PICKLES:
+        raise DataError(
+            f"{path} is a pickle, which can run code when it is read; save the table with "
+            "frame.to_parquet() or frame.to_csv() and give that file"
+        )
     if magic[:2] == b"PK":
         return _npz
     _, block = next(text_blocks(path), (1, b""))

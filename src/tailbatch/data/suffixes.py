@@ -4,11 +4,15 @@ from pathlib import Path
 
 #: Tables as text: columns separated by tabs, commas or semicolons.
 TEXT_TABLES = (".csv", ".tsv", ".tab")
-JSON_LINES = (".jsonl", ".ndjson")
+#: One JSON object a line, or one list of them.
+JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 ARFF = ".arff"
 #: What is no table for us, and easily saved as one.
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
+
+#: What runs code when it is read.
+PICKLES = (".pkl", ".pickle", ".joblib")
 
 _LABEL_FILE = ".xml"
 

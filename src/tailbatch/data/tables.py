@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 from tailbatch.data.cells import cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.label_columns import label_column_names
 from tailbatch.data.suffixes import JSON_LINES, PARQUET, suffix
 from tailbatch.data.text import array_limit, at_line, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError, require
@@ -30,7 +31,15 @@ _CELL_BYTES = 8
 _LOOKED_AT = 200
 _TEXTS = ("string", "large_string")
 _LOGGER = logging.getLogger(__name__)
+#: What may separate the columns of a text, and what else people use.
+_DELIMITERS = "\t,;"
+_OTHER_DELIMITERS = "|^~:#"
+_LINES_COMPARED = 20
 _FIELDS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
+
+
+class EmptyTableError(DataError):
+    """A table without rows."""
 
 
 def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -> MultiLabelDataset:
@@ -60,6 +69,7 @@ def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -
     try:
         if columns.labels is None:
             raise DataError(f"it does not say which columns are labels; {_where_labels(frame)}")
+        _refuse_labels_as_features(frame, columns)
         dataset = MultiLabelDataset.from_frame(
             frame,
             labels=columns.labels,
@@ -70,6 +80,11 @@ def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -
             text_encoder=columns.text_encoder,
         )
     except DataError as error:
+        if frame.shape[1] == 1 and (kind or table_kind(path)) == "csv":
+            raise DataError(
+                f"{path} has one column, {str(frame.columns[0])!r:.60}: no comma, semicolon or tab is in "
+                "its first line; save it with one of them between the columns"
+            ) from None
         raise DataError(f"{path}: {error}") from None
     return replace(dataset, notices=(*notices, *dataset.notices))
 
@@ -117,6 +132,40 @@ def table_kind(path: Path) -> str:
     return "jsonl" if suffix(path) in JSON_LINES else "csv"
 
 
+def no_features(dataset: MultiLabelDataset) -> DataError:
+    """Return the error for a table whose columns are all labels or left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> data = MultiLabelDataset.from_frame(pd.DataFrame({"a": [0, 1]}), labels=["a"], name="mine")
+    >>> no_features(data)
+    DataError('mine has labels only: add the columns to predict them from')
+    """
+    taken = {} if dataset.columns is None else dataset.columns.taken
+    if not taken:
+        return DataError(f"{dataset.name} has labels only: add the columns to predict them from")
+    name, (_, why, _) = next(iter(taken.items()))
+    return DataError(
+        f"{dataset.name} has no column left to predict the labels from: {name!r} is left out ({why}); "
+        f"use one, such as kinds={{{name!r}: 'category'}}"
+    )
+
+
+def _refuse_labels_as_features(frame: "pd.DataFrame", columns: Columns) -> None:
+    """Refuse to take a column that holds the labels for a feature."""
+    asked = {**columns.kinds, **dict.fromkeys(columns.text, "text")}
+    if not asked or columns.labels is None:
+        return
+    holding = set(label_column_names(frame, columns.labels))
+    for name, kind in asked.items():
+        if name in holding:
+            setting = f"text={name!r}" if name in columns.text else f"kinds={{{name!r}: {kind!r}}}"
+            raise DataError(
+                f"the column {name!r} holds the labels and cannot be a feature, too; leave {setting} out"
+            )
+
+
 def _parquet_frame(path: Path) -> "pd.DataFrame":
     require("pandas", extra="parquet")
     pyarrow = require("pyarrow", extra="parquet")
@@ -141,10 +190,34 @@ def _parquet_frame(path: Path) -> "pd.DataFrame":
 
 
 def _json_lines(path: Path, text: str) -> "pd.DataFrame":
-    """Read one JSON object a line; a key that a line lacks is a missing value."""
+    """Read one JSON object a line, or one list of objects; a key that one lacks is a missing value."""
     pd = require("pandas", extra="cli")
     columns: dict[str, list[Any]] = {}
-    lines = list[int]()
+    places = list[int]()
+    is_list = text.lstrip().startswith("[")
+    for place, record in _listed_objects(path, text) if is_list else _objects(path, text):
+        for key in record:
+            if key not in columns:
+                columns[key] = [None] * len(places)
+                _refuse_wide(path, len(columns))
+        if len(columns) * len(places) * _CELL_BYTES > array_limit(len(text)):
+            raise DataError(
+                f"{path}: its objects have too many different keys ({len(columns):,}) for a table"
+            )
+        for key, values in columns.items():
+            values.append(record.get(key))
+        places.append(place)
+    if not places:
+        raise EmptyTableError(f"{path} has no rows: there is nothing to learn from")
+    index = pd.Index(places, name="row" if is_list else "line")
+    series = {key: pd.Series(values, index=index, dtype=object) for key, values in columns.items()}
+    return pd.DataFrame(
+        {key: column.infer_objects() for key, column in series.items()}, index=index
+    )
+
+
+def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -155,29 +228,35 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
         except UnicodeEncodeError:
             raise at_line(path, number, "it holds half a character; write it whole") from None
         except (ValueError, RecursionError) as error:
-            raise at_line(path, number, f"it is no JSON object: {error}") from None
+            raise at_line(
+                path, number, f"it is no JSON object: {error}; write each row as one line {{...}}"
+            ) from None
         if not isinstance(record, dict):
             raise at_line(
                 path, number, f"expected a JSON object such as {{...}}, found {line!r:.40}"
             )
-        for key in record:
-            if key not in columns:
-                columns[key] = [None] * len(lines)
-                _refuse_wide(path, len(columns))
-        if len(columns) * len(lines) * _CELL_BYTES > array_limit(len(text)):
+        yield number, record
+
+
+def _listed_objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the place and the object of each entry of one list."""
+    try:
+        records = json.loads(text)
+        if "\\u" in text:
+            json.dumps(records, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path} holds half a character; write it whole") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{path} is no JSON list of objects: {error}; write [{{...}}, {{...}}], or each row as one "
+            "line {...}"
+        ) from None
+    for place, record in enumerate(records):
+        if not isinstance(record, dict):
             raise DataError(
-                f"{path}: its lines have too many different keys ({len(columns):,}) for a table"
+                f"{path}, row {place}: expected a JSON object such as {{...}}, found {record!r:.40}"
             )
-        for key, values in columns.items():
-            values.append(record.get(key))
-        lines.append(number)
-    if not lines:
-        raise DataError(f"{path} has no rows: there is nothing to learn from")
-    index = pd.Index(lines, name="line")
-    series = {key: pd.Series(values, index=index, dtype=object) for key, values in columns.items()}
-    return pd.DataFrame(
-        {key: column.infer_objects() for key, column in series.items()}, index=index
-    )
+        yield place, record
 
 
 def _check_sizes(path: Path, metadata: Any) -> None:
@@ -224,7 +303,14 @@ def _index_columns(metadata: Any) -> list[str]:
 def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
     pd = require("pandas", extra="cli")
     first = text.partition("\n")[0]
-    delimiter = max("\t,;", key=first.count)
+    if not text.strip():
+        raise EmptyTableError(f"{path} is empty: there is nothing to learn from")
+    delimiter = max(_DELIMITERS, key=first.count)
+    if delimiter not in first and (other := _other_delimiter(text)):
+        raise DataError(
+            f"{path}: no comma, semicolon or tab is in its first line; its columns seem to be separated "
+            f"by {other!r}: save it with commas instead"
+        )
     _refuse_wide(path, first.count(delimiter) + 1)
     try:
         names = next(csv.reader([first], delimiter=delimiter), [])
@@ -245,11 +331,28 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
         raise _parser_error(path, error) from None
     if len(frame) == 0:
-        raise DataError(f"{path} has no rows below its header: there is nothing to learn from")
+        raise EmptyTableError(
+            f"{path} has no rows below its header: there is nothing to learn from"
+        )
     if text.rstrip("\n").count("\n") == len(frame):
         # Each row is one line, so errors can name lines instead of rows.
         frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
     return frame
+
+
+def _other_delimiter(text: str) -> str | None:
+    r"""Return the mark that the first lines have equally often, as a delimiter would be.
+
+    Examples
+    --------
+    >>> _other_delimiter("a|b|tags\n1|2|bug\n"), _other_delimiter("dc:title\nA title\n")
+    ('|', None)
+    """
+    lines = [line for line in text.split("\n", _LINES_COMPARED)[:_LINES_COMPARED] if line.strip()]
+    return next(
+        (m for m in _OTHER_DELIMITERS if m in lines[0] and len({x.count(m) for x in lines}) == 1),
+        None,
+    )
 
 
 def _parser_error(path: Path, error: Exception) -> DataError:
