@@ -261,6 +261,10 @@ def _at_convergence(answers: Answers) -> str:
     )
 
 
+def _shows(count: int) -> str:
+    return f"{count or 'none'} {'show' if count > 1 else 'shows'}"
+
+
 def _with_few_epochs(answers: Answers) -> str:
     """Say what the least number of epochs gives, and what of all of them survives the correction."""
     tested = {key: made for key, made in answers.tested.items() if key[0].startswith("(b)")}
@@ -277,7 +281,7 @@ def _with_few_epochs(answers: Answers) -> str:
         f"{advice} With {_epochs(epochs)} and a weighted loss it changes minority AP by "
         f"{in_interval(rare)} and Macro-AP by {in_interval(every)} on "
         f"{counted(some['data'].nunique(), 'dataset')}. After Holm's correction, of "
-        f"{counted(len(tested), 'claim')} about few epochs {better.count(True) or 'none'} shows a gain "
+        f"{counted(len(tested), 'claim')} about few epochs {_shows(better.count(True))} a gain "
         f"and {better.count(False) or 'none'} a loss."
     )
 
