@@ -19,15 +19,6 @@ _SHOWN = 10  # epochs that the repr shows at most
 class History(tuple[Epoch, ...]):
     """The epochs of a training, a tuple of `tailbatch.training.Epoch` with a readable repr and a plot.
 
-    Parameters
-    ----------
-    epochs
-        One record per epoch.
-    best_epoch
-        The number of the epoch whose weights were kept.
-    best_by
-        The validation metric that chose it.
-
     Examples
     --------
     >>> numbers = {"training_objective": None, "training_bce": None, "minority_share": None}
@@ -50,7 +41,17 @@ class History(tuple[Epoch, ...]):
     best_by: str
 
     def __new__(cls, epochs: Iterable[Epoch], *, best_epoch: int, best_by: str) -> "History":
-        """Make a history of epochs."""
+        """Make a history of epochs.
+
+        Parameters
+        ----------
+        epochs
+            One record per epoch.
+        best_epoch
+            The number of the epoch whose weights were kept.
+        best_by
+            The validation metric that chose it.
+        """
         history = super().__new__(cls, epochs)
         history.best_epoch, history.best_by = best_epoch, best_by
         return history

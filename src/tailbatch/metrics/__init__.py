@@ -1,6 +1,5 @@
 """Pure functions of labels and scores, and the table `METRICS` with their facts."""
 
-from tailbatch.metrics.by_label import by_label
 from tailbatch.metrics.calibration import (
     calibration_error_by_label,
     expected_calibration_error,
@@ -18,6 +17,7 @@ from tailbatch.metrics.decisions import (
     subset_accuracy,
     tune_thresholds,
 )
+from tailbatch.metrics.label_table import by_label
 from tailbatch.metrics.ranking import (
     auc_by_label,
     average_precision_by_label,
