@@ -246,7 +246,7 @@ def settings() -> str:
         ]
         heads = [f"{METRICS[metric]}, validation" for metric in (MINORITY, MACRO, MICRO)]
         blocks += [
-            f"{epochs_named(epochs).capitalize()}, {len(names)} datasets:",
+            f"{epochs_named(epochs).capitalize()}, {', '.join(sorted(names))}:",
             table(["against random, %", *heads], rows),
         ]
     return "\n\n".join(blocks)
