@@ -242,7 +242,7 @@ def settings() -> str:
                     for metric in (MINORITY, MACRO, MICRO)
                 ),
             )
-            for arm in sorted(set(runs["arm"]) - {RANDOM})
+            for arm in (IMPORTANCE, *sorted({*runs["arm"]} - {RANDOM, IMPORTANCE}, key=arm_name))
         ]
         heads = [f"{METRICS[metric]}, validation" for metric in (MINORITY, MACRO, MICRO)]
         blocks += [
