@@ -49,7 +49,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     "; did you mean 'focal'? Known: bce, focal"
     """
     names = list(known)
-    near = closest(name, names)
+    near = closest(name, names) if name is not None else None
     guess = f"; did you mean {near!r}?" if near else "."
     return f"{guess} Known: {', '.join(names) or 'none'}"
 

@@ -41,6 +41,7 @@ def test_a_scaling_is_scikit_learns(name, storage, dtype):
         "maxabs": MaxAbsScaler(),
         "standard": StandardScaler(with_mean=not is_sparse),
         "tfidf": TfidfTransformer(),
+        "bounded": MaxAbsScaler(),  # every column of these counts has a value above 1
     }[name].fit(X)
     scaling = SCALINGS[name].fit(X)
     for rows in (X, other):
@@ -118,14 +119,35 @@ def test_what_a_scale_asks_for():
     assert fit_scaling(True, X).name == "minmax"
     assert fit_scaling(False, X) is None
     assert fit_scaling("auto", X).name == suggested_scaling(X) == "tfidf"
-    assert suggested_scaling(X * -1) == "maxabs"
+    assert suggested_scaling(X * -1) == "bounded"
     assert suggested_scaling(X.toarray()) == "tfidf"  # whatever the storage
     assert suggested_scaling(X.toarray() + 0.5) == "standard"
+    assert suggested_scaling(X * 0) == suggested_scaling(X[:, :0]) == "tfidf"  # nothing to scale
     assert [fit_scaling(name, X).name for name in SCALINGS] == list(SCALINGS)
     with pytest.raises(DataError, match="unknown scaling 'tdidf'; did you mean 'tfidf'"):
         fit_scaling("tdidf", X)
     with pytest.raises(DataError, match=r"unknown scaling None. Known: minmax, .*, auto"):
         fit_scaling(None, X)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_weighted_words_keep_their_weights_beside_other_columns(storage):
+    words = SCALINGS["tfidf"].fit(counts()).transform(counts())
+    numbers = np.random.default_rng(0).random((len(words), 2)) * [40, 0.004] + [10, 0]
+    X = np.hstack([words, numbers, np.zeros((len(words), 20))])
+    assert suggested_scaling(storage(X)) == "bounded"
+    scaled = plain(fit_scaling("auto", storage(X)).transform(storage(X)))
+    np.testing.assert_array_equal(scaled[:, :6], words)
+    np.testing.assert_allclose(scaled[:, 6:8], MaxAbsScaler().fit_transform(numbers))
+
+
+@pytest.mark.parametrize("dtype", [float, int])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_column_that_outweighs_the_others_is_a_measurement(storage, dtype):
+    words = np.pad(counts(), [(0, 0), (0, 20)]).astype(dtype)
+    assert suggested_scaling(storage(words)) == "tfidf"
+    words[:, -1] = 1000 + np.arange(len(words))
+    assert suggested_scaling(storage(words)) == "standard"
 
 
 def test_split_scales_by_name():

@@ -2,14 +2,15 @@
 
 Each is a plain dataclass of (d,) arrays, so that it can be saved and made again of them.
 
-========= ============================================================ =========================
+========= ============================================================ ==================================
 name      what a value becomes                                         for
-========= ============================================================ =========================
+========= ============================================================ ==================================
 minmax    its place in the column's range, clipped to [0, 1]           measurements
 maxabs    its share of the column's largest absolute value             signed or sparse numbers
+bounded   the same where that value is above 1, else as it is          weighted words, and numbers beside
 standard  its distance from the mean in standard deviations            measurements
 tfidf     its weight by how rare the feature is, rows of length 1      counts and words
-========= ============================================================ =========================
+========= ============================================================ ==================================
 """
 
 from abc import ABC, abstractmethod
@@ -27,6 +28,8 @@ from tailbatch.registry import check_known
 FloatArray = npt.NDArray[np.float64]
 
 _MOSTLY_ZEROS = 0.5  # the share of values that are not, up to which features are scaled as sparse
+_TOO_SMALL = 0.01  # a column of smaller values would hardly be seen beside others
+_DOMINANT = 0.5  # the mean share of a row's squared length from which on a column is no word's
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +132,29 @@ class MaxAbsScaling(Scaling):
 
 
 @dataclass(frozen=True, eq=False)
+class BoundedScaling(MaxAbsScaling):
+    """Columns over their largest absolute value in training, unless they are within [-1, 1] already.
+
+    For words that are weighted already, as ``TfidfVectorizer`` leaves them, alone or beside other
+    columns: dividing each word by its largest weight would undo what the weights say. A column with
+    values below 0.01 only is divided, too.
+
+    Examples
+    --------
+    >>> scaling = BoundedScaling.fit(np.array([[0.6, 50.0, 0.0], [0.2, 40.0, 0.0]]))
+    >>> scaling.transform(np.array([[0.3, 25.0, 7.0]])).tolist()
+    [[0.3, 0.5, 0.0]]
+    """
+
+    name: ClassVar[str] = "bounded"
+
+    @classmethod
+    def _fit(cls, X: Features) -> Self:
+        peak = super()._fit(X).peak
+        return cls(np.where((peak >= _TOO_SMALL) & (peak <= 1), 1, peak).astype(X.dtype))
+
+
+@dataclass(frozen=True, eq=False)
 class StandardScaling(Scaling):
     """Columns minus their mean, over their standard deviation; constant ones become 0.
 
@@ -194,7 +220,7 @@ class TfIdfScaling(Scaling):
         if lowest < 0:
             raise DataError(
                 f"the scaling tfidf is for counts and words, and a feature has the value {lowest:g}; "
-                "use minmax, maxabs or standard"
+                "use minmax, maxabs, bounded or standard"
             )
         rows: Any = X
         present = np.asarray((rows != 0).sum(axis=0)).ravel()
@@ -218,7 +244,7 @@ class TfIdfScaling(Scaling):
 
 SCALINGS: dict[str, type[Scaling]] = {
     scaling.name: scaling
-    for scaling in (MinMaxScaling, MaxAbsScaling, StandardScaling, TfIdfScaling)
+    for scaling in (MinMaxScaling, MaxAbsScaling, BoundedScaling, StandardScaling, TfIdfScaling)
 }
 """Every scaling by name."""
 
@@ -254,20 +280,27 @@ def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
 def suggested_scaling(X: Features) -> str:
     """Return a scaling by what the features are: words or counts, other sparse numbers, or dense ones.
 
-    Mostly zeros and else whole numbers above 0 are words or counts: ``tfidf``. Other features that are
-    mostly zeros keep their zeros and signs: ``maxabs``. The rest are measurements: ``standard``.
+    Mostly zeros and else whole numbers above 0 are words or counts: ``tfidf``, unless one column makes up
+    most of the rows' length, as a population does beside a few yes-or-no columns. Other features that
+    are mostly zeros keep their zeros and signs: ``bounded``. The rest are measurements: ``standard``.
 
     Examples
     --------
     >>> words = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
-    >>> suggested_scaling(words), suggested_scaling(words * 0.5), suggested_scaling(words + 1)
-    ('tfidf', 'maxabs', 'standard')
+    >>> suggested_scaling(words), suggested_scaling(words * 0.4), suggested_scaling(words + 1)
+    ('tfidf', 'bounded', 'standard')
+    >>> suggested_scaling(np.array([[0.0, 2.0, 5000.0, 0.0], [1.0, 0.0, 700.0, 0.0]]))
+    'standard'
     """
     values = X[X != 0] if isinstance(X, np.ndarray) else X.data
     if values.size > _MOSTLY_ZEROS * X.shape[0] * X.shape[1]:
         return "standard"
-    are_counts = (values >= 0).all() and (values == np.rint(values)).all()
-    return "tfidf" if are_counts else "maxabs"
+    if not ((values >= 0).all() and (values == np.rint(values)).all()):
+        return "bounded"
+    squares: Any = X * X
+    lengths = np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
+    shares = _divided(np.ones_like(lengths), lengths) @ squares / X.shape[0]
+    return "standard" if shares.max(initial=0) > _DOMINANT else "tfidf"
 
 
 def _divided(values: npt.NDArray[Any], by: npt.NDArray[Any]) -> npt.NDArray[Any]:

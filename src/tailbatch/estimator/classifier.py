@@ -99,10 +99,11 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         MPVAE and PACA need every label.
     scale
         How features are scaled, by the training rows: ``"minmax"`` (or True) maps each to [0, 1],
-        ``"maxabs"`` divides by the largest absolute value, ``"standard"`` by the deviation from the
-        mean, ``"tfidf"`` weights counts and words by their rarity, with rows of length 1, ``"auto"``
-        chooses by what the features are (`tailbatch.data.suggested_scaling`); False leaves them. None
-        is ``"auto"`` for ``"ensemble"``, else ``"minmax"``.
+        ``"maxabs"`` divides by the largest absolute value, ``"bounded"`` does where that is above 1,
+        ``"standard"`` divides by the deviation from the mean, ``"tfidf"`` weights counts and words by
+        their rarity, with rows of length 1, ``"auto"`` chooses by what the features are
+        (`tailbatch.data.suggested_scaling`); False leaves them. None is ``"auto"`` for
+        ``"ensemble"``, else ``"minmax"``.
     label_names
         Names of the columns of Y; the columns of a data frame bring their own.
     columns
