@@ -31,17 +31,19 @@ RECORDS = Path(__file__).parent / "default_estimator.json"
 DEFAULT = "TailbatchClassifier()"
 #: Cheapest first. The settings were chosen on rows inside the training folds of these.
 DEVELOPMENT = (
-    "emotions", "yeast", "scene", "cal500", "debtags", "enron", "llog-f", "tmc2007-500", "corel5k",
-    "bibtex", "yahoo-business", "yahoo-arts", "rcv1subset1", "rcv1subset2", "rcv1subset3",
+    "flags", "emotions", "yeast", "scene", "cal500", "debtags", "enron", "llog-f", "tmc2007-500",
+    "corel5k", "bibtex", "yahoo-business", "yahoo-arts", "rcv1subset1", "rcv1subset2", "rcv1subset3",
 )  # fmt: skip
-#: Nothing was chosen on these.
-KEPT_BACK = ("flags", "goemotions")
+#: Nothing was chosen on it. `flags` was kept back, too, until it showed that a table was scaled as words.
+KEPT_BACK = ("goemotions",)
 #: Boosting makes features dense and fits label by label: hours on the others.
 BOOSTED = ("flags", "emotions", "yeast", "scene", "cal500", "debtags", "enron")
 #: Trees are not grown on tens of thousands of sparse features, or on tens of thousands of rows of words.
 WIDE = (
     "yahoo-business", "yahoo-arts", "rcv1subset1", "rcv1subset2", "rcv1subset3", "goemotions",
 )  # fmt: skip
+#: Rivals may choose here: on some of these, logistic regression prefers each feature over its maximum.
+RESCALED = ("rcv1subset1", "rcv1subset2", "rcv1subset3")
 FOLDS = range(3)
 
 
@@ -55,7 +57,8 @@ def held_out(name: str, fold: int) -> tuple[MultiLabelDataset, MultiLabelDataset
 def learners(name: str) -> list[str]:
     """Return who is compared on a dataset."""
     grown = {"boosting": name in BOOSTED, "forest": name not in WIDE}
-    return [DEFAULT, *(rival for rival in CLASSICAL if grown.get(rival, True))]
+    rivals = [rival for rival in CLASSICAL if grown.get(rival, True)]
+    return [DEFAULT, *rivals, *(f"{rival}, maxabs" for rival in rivals if name in RESCALED)]
 
 
 def scores_of(
@@ -71,9 +74,10 @@ def scores_of(
         return {"scores": scores.astype(np.float32), "thresholds": classifier.thresholds_}
     split = stratified_split(rows.Y, validation=0.1, test=0, seed=seed)
     parts = [rows.take(split.train), rows.take(split.validation), test]
-    scaling = fit_scaling("auto", parts[0].X)
+    rival, _, scale = learner.partition(", ")
+    scaling = fit_scaling(scale or "auto", parts[0].X)
     scaled = [replace(part, X=scaling.transform(part.X)) for part in parts] if scaling else parts
-    learned = make_classical(learner, {}).learn(Parts(*scaled), seed=seed)
+    learned = make_classical(rival, {}).learn(Parts(*scaled), seed=seed)
     return {"scores": learned.test.astype(np.float32)}
 
 
