@@ -6,6 +6,8 @@ three inner folds, and adds the average precision of the pooled inner held-out r
 the fold's held-out part, and no dataset of `default_estimator.KEPT_BACK`, takes part. Arms that change
 something else are to be compared with "all rows", which they include; "another seed" shows the noise.
 The second round starts from what the first one chose, "chosen".
+
+``study STORE`` shows what ``default_search.toml``, run into that store, found on validation rows.
 """
 
 import argparse
@@ -30,6 +32,8 @@ from tailbatch.files import replacing
 from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import average_precision_by_label
 from tailbatch.metrics.scored import dense_labels
+from tailbatch.results import ResultStore
+from tailbatch.results.frames import read_store
 
 RECORDS = Path(__file__).parent / "default_search.json"
 #: Few rows of measurements, where trees are strong; then words.
@@ -152,15 +156,37 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def study_table(runs: pd.DataFrame) -> str:
+    """Return Macro-AP / minority AP on validation rows by setting: means over the datasets of all."""
+    setting = [
+        ", ".join(
+            [f"rate {lr:g}", *(f"{name} {value}" for name, value in json.loads(given).items())]
+        )
+        for given, lr in zip(runs["hyperparameters"], runs["plan_lr"], strict=True)
+    ]
+    metrics = ["validation_macro_average_precision", "validation_minority_average_precision"]
+    values = runs.assign(setting=setting).pivot(index="dataset", columns="setting", values=metrics)
+    values = values.dropna()
+    means = values.mean().unstack(0).sort_values(metrics[0], ascending=False)
+    lines = [f"{name:32} {row.iloc[0]:.4f} / {row.iloc[1]:.4f}" for name, row in means.iterrows()]
+    return "\n".join([f"validation rows of {', '.join(values.index)}:", *lines])
+
+
 def main() -> None:
     """Run the search, or show it."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.default_search", description=__doc__
     )
-    parser.add_argument("command", choices=["run", "table"], nargs="?", default="table")
+    parser.add_argument("command", choices=["run", "table", "study"], nargs="?", default="table")
+    parser.add_argument("store", type=Path, nargs="?", help="for study")
     parser.add_argument("--datasets", nargs="+", default=[*DENSE, *WORDS, *WIDE])
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     given = parser.parse_args()
+    if given.command == "study":
+        if given.store is None:
+            parser.error("study needs the store that default_search.toml ran into")
+        sys.stdout.write(study_table(read_store(ResultStore(given.store)).runs) + "\n")
+        return
     if given.command == "run":
         run(given.datasets, given.arms)
     sys.stdout.write(table(read()) + "\n")
