@@ -105,11 +105,9 @@ def _by_minority_labels(analysis: Analysis) -> str:
     said = []
     for epoch, group in _by_epoch(analysis):
         medians = group.set_index("minority_labels")["q50"].sort_index()
-        values = ", ".join(
-            f"{median:.3f} ({GROUP_NAMES[int(count)]})" for count, median in medians.items()
-        )
-        rising = "higher with each" if medians.is_monotonic_increasing else "not higher with each"
-        said.append(f"after epoch {epoch} {values}, so {rising} further label")
+        values = [f"{median:.3f} ({GROUP_NAMES[int(at)]})" for at, median in medians.items()]
+        rising = "higher" if medians.is_monotonic_increasing else "not higher"
+        said.append(f"{', '.join(values)} after epoch {epoch}, {rising} with each further label")
     return f"the median loss (BCE) of a training sample is {'; '.join(said)}."
 
 
@@ -118,11 +116,8 @@ def _by_strategy(analysis: Analysis) -> str:
     said = []
     for epoch, group in _by_epoch(analysis):
         medians = group[group["minority_labels"] == 1].set_index("arm")["q50"].sort_index()
-        said.append(
-            f"after epoch {epoch} "
-            + ", ".join(f"{median:.3f} ({arm})" for arm, median in medians.items())
-            + f", the lowest with {medians.idxmin()}"
-        )
+        values = [f"{median:.3f} ({arm})" for arm, median in medians.items()]
+        said.append(f"{', '.join(values)} after epoch {epoch}, lowest with {medians.idxmin()}")
     return f"the median loss (BCE) of a training sample with {GROUP_NAMES[1]} is {'; '.join(said)}."
 
 
