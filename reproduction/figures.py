@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 from reproduction.records import FIGURES, committed, plans
-from reproduction.text import folds_of, learner_name, listed, table
+from reproduction.text import counted, folds_of, learner_name, listed, table
 
 from tailbatch.analysis import Analysis, Arm, analyze
 from tailbatch.analysis.curves import MEASURES
@@ -104,8 +104,13 @@ def _by_minority_labels(analysis: Analysis) -> str:
     """Say how the median loss depends on the number of minority labels (Figure 1)."""
     said = []
     for epoch, group in _by_epoch(analysis):
-        medians = group.set_index("minority_labels")["q50"].sort_index()
-        values = [f"{median:.3f} ({GROUP_NAMES[int(at)]})" for at, median in medians.items()]
+        ordered = group.sort_values("minority_labels")
+        columns = (ordered[name] for name in ("minority_labels", "samples", "q50"))
+        values = [
+            f"{median:.3f} ({GROUP_NAMES[int(labels)]}, {counted(int(samples), 'sample')})"
+            for labels, samples, median in zip(*columns, strict=True)
+        ]
+        medians = ordered["q50"]
         rising = "higher" if medians.is_monotonic_increasing else "not higher"
         said.append(f"{', '.join(values)} after epoch {epoch}, {rising} with each further label")
     return f"the median loss (BCE) of a training sample is {'; '.join(said)}."
