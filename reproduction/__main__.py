@@ -8,9 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-from reproduction import causes, paper, questions, speed, strategies, superseded
+from reproduction import causes, figures, paper, questions, speed, strategies, superseded
 from reproduction.cells import collected
-from reproduction.figure import draw_ladder, draw_printed, draw_results
+from reproduction.figure import draw_ladder, draw_printed, draw_results, write_drawn
 from reproduction.questions import RUNGS, SELECTED, Answers, at
 from reproduction.records import HERE, collect, committed
 from reproduction.text import ADAPTIVE, RANDOM
@@ -45,7 +45,7 @@ def page(answers: Answers) -> str:
         paper.verdicts(evidence),
         paper.presets(evidence),
         paper.not_run(evidence),
-        paper.figures(evidence),
+        figures.figures(evidence, answers.figures),
         strategies.strategies(evidence),
         strategies.minority(evidence),
         strategies.pressures(evidence),
@@ -73,6 +73,8 @@ def pictures(answers: Answers) -> None:
     }
     draw_ladder(levels, changes, PICTURES / "ladder.svg")
     draw_printed(directions(answers.evidence.runs), PICTURES / "printed.svg")
+    for name, _, draw in figures.pictures(answers.figures):
+        write_drawn(draw, PICTURES / name)
 
 
 def put_between_marks(text: str, block: str) -> str:

@@ -9,7 +9,7 @@ from reproduction.text import CONTENDERS, FAST_MLPS, MLPS, RANDOM, RATES, rate_n
 from tailbatch.analysis import Arm, Dataset, Learner
 from tailbatch.analysis.gains import Gain, gain, where_all_ran
 from tailbatch.analysis.naming import compare_losses, compare_rates, named
-from tailbatch.results import RecordSource
+from tailbatch.results import RecordSource, RunSpec
 from tailbatch.results.frames import Evidence, read_store
 
 #: The file of tmc2007 is not here; this one has the same rows and labels, and 500 features for its 490.
@@ -68,6 +68,11 @@ def by_loss(runs: pd.DataFrame) -> pd.DataFrame:
 def cells_of(runs: pd.DataFrame) -> list[tuple[Dataset, Learner]]:
     """Return the datasets and learners of some runs, in order."""
     return sorted(set(zip(runs["data"], runs["learner"], strict=True)))
+
+
+def preset_cell(spec: RunSpec) -> tuple[str, str, str]:
+    """Return the model, preset and dataset of a run with a preset."""
+    return spec.model, str(spec.hyperparameters["preset"]), spec.dataset
 
 
 def within(runs: pd.DataFrame, data: Dataset, learner: Learner) -> pd.DataFrame:

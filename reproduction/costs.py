@@ -1,9 +1,10 @@
 """What the printed cells that were not run would cost: ``python -m reproduction.costs``.
 
 Each missing model and dataset is trained for a few steps on one thread, with adaptive batches, and
-extrapolated to what the page needs of it: 100 epochs with random and 100 with adaptive batches. The
-result, ``reproduction/costs.csv``, counts processor time, which a busy machine does not inflate. It reads
-the datasets (``TAILBATCH_DATA``); a cell that is in the table already is not measured again.
+extrapolated to what the page needs of it: 100 epochs with random and 100 with adaptive batches; a preset
+needs those with random ones only. The result, ``reproduction/costs.csv``, counts processor time, which a
+busy machine does not inflate. It reads the datasets (``TAILBATCH_DATA``); a cell that is in the table
+already is not measured again.
 """
 
 import csv
@@ -12,8 +13,8 @@ import time
 from pathlib import Path
 
 import torch
-from reproduction.cells import STAND_INS, collected
-from reproduction.records import committed
+from reproduction.cells import STAND_INS, collected, preset_cell
+from reproduction.records import committed, lacking
 
 from tailbatch.analysis.published import dataset_key, directions
 from tailbatch.data import Parts, load_dataset, stratified_folds
@@ -24,8 +25,10 @@ from tailbatch.selection import make_selector
 from tailbatch.training import Callback, Rows, Trainer, score_rows
 
 TABLE = Path(__file__).with_name("costs.csv")
-COLUMNS = ("model", "dataset", "parameters", "steps", "step_seconds", "validation_seconds", "hours")
+_MEASURED = ("parameters", "steps", "step_seconds", "validation_seconds", "hours")
+COLUMNS = ("model", "preset", "dataset", *_MEASURED)
 PLAN = TrainingPlan()
+Cell = tuple[str, str, str]  # model, preset or nothing, dataset
 _STEPS, _SECONDS = 12, 20  # whichever is reached first, but two steps in any case
 _ROWS = 128  # of the validation rows, whose time is extrapolated to all of them
 
@@ -50,12 +53,13 @@ class _Watch(Callback):
             raise _Enough
 
 
-def missing() -> list[tuple[str, str]]:
-    """Return the models and datasets whose printed directions were not run."""
+def missing() -> list[Cell]:
+    """Return the models and datasets whose printed directions were not run, and the presets."""
     cells = directions(collected(committed()).runs)
     absent = cells[cells["verdict"] == "not run"]
     pairs = zip(absent["model"], absent["dataset"], strict=True)
-    return list(dict.fromkeys((model.casefold(), dataset_key(data)) for model, data in pairs))
+    usual = [(model.casefold(), "", dataset_key(data)) for model, data in pairs]
+    return list(dict.fromkeys([*usual, *map(preset_cell, lacking("presets"))]))
 
 
 def parts_of(name: str) -> Parts:
@@ -64,9 +68,9 @@ def parts_of(name: str) -> Parts:
     return prepared.split(stratified_folds(prepared.dataset.Y, n_folds=5, seed=0)[0])
 
 
-def cost(name: str, dataset: str, parts: Parts) -> dict[str, object]:
-    """Return what a step costs, and the two runs that a cell needs, in hours of one core."""
-    model = make_model(name, parts.train, seed=0)
+def cost(name: str, preset: str, dataset: str, parts: Parts) -> dict[str, object]:
+    """Return what a step costs, and the runs that a cell needs, in hours of one core."""
+    model = make_model(name, parts.train, seed=0, preset=preset or None)
     selector = make_selector("adaptive", parts.train.Y, batch_size=PLAN.batch_size, weights=1.0)
     watch = _Watch()
     try:
@@ -75,14 +79,16 @@ def cost(name: str, dataset: str, parts: Parts) -> dict[str, object]:
         step, validation = watch.seconds / watch.steps, _validation_seconds(model, parts)
     epoch = math.ceil(parts.train.n_samples / PLAN.batch_size) * step + validation
     parameters = sum(weights.numel() for weights in model.parameters())
+    runs = 1 if preset else 2
     values = (
         name,
+        preset,
         dataset,
         parameters,
         watch.steps,
         step,
         validation,
-        2 * PLAN.epochs * epoch / 3600,
+        runs * PLAN.epochs * epoch / 3600,
     )
     return dict(zip(COLUMNS, values, strict=True))
 
@@ -98,12 +104,12 @@ def main() -> None:
     """Add the cells that the table lacks, one at a time, so that it can be stopped at any point."""
     torch.set_num_threads(1)
     there = list(csv.DictReader(TABLE.open())) if TABLE.exists() else []
-    known = {(row["model"], row["dataset"]) for row in there}
+    known = {(row["model"], row["preset"], row["dataset"]) for row in there}
     wanted = [cell for cell in missing() if cell not in known]
-    for dataset in dict.fromkeys(dataset for _, dataset in wanted):
+    for dataset in dict.fromkeys(dataset for _, _, dataset in wanted):
         parts = parts_of(dataset)
-        for model in (model for model, data in wanted if data == dataset):
-            row = cost(model, dataset, parts)
+        for model, preset in ((model, preset) for model, preset, data in wanted if data == dataset):
+            row = cost(model, preset, dataset, parts)
             print(row, flush=True)
             there.append(
                 {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in row.items()}

@@ -1,7 +1,7 @@
 """The pictures of the evaluation, drawn from the records: the same bytes for the same records."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
@@ -134,14 +134,24 @@ def draw_printed(directions: pd.DataFrame, path: Path) -> None:
 @contextmanager
 def picture(path: Path, *, columns: int, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
     """Hand out empty panels, then write them as SVG."""
-    # A fixed salt and no date: otherwise every drawing has other bytes.
-    with mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9}):
+    with _style():
         figure = Figure(figsize=(8, height), layout="constrained")
         panels = list(figure.subplots(1, columns, squeeze=False)[0])
         for axes in panels:
             axes.spines[["top", "right"]].set_visible(False)
         yield figure, panels
         figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _style() -> AbstractContextManager[None]:
+    # A fixed salt, and no date where a figure is saved: otherwise every drawing has other bytes.
+    return mpl.rc_context({"svg.hashsalt": "tailbatch", "svg.fonttype": "none", "font.size": 9})
+
+
+def write_drawn(draw: Callable[[], Figure], path: Path) -> None:
+    """Write a chart of the report as SVG."""
+    with _style():
+        draw().savefig(path, format="svg", metadata={"Date": None})
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:

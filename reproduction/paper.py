@@ -2,13 +2,12 @@
 
 import json
 import math
-from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 
 import pandas as pd
-from reproduction.cells import STAND_INS
-from reproduction.records import HERE, plans, runs_of
+from reproduction.cells import STAND_INS, preset_cell
+from reproduction.records import HERE, lacking, plans, runs_of
 from reproduction.text import (
     ADAPTIVE,
     FAST_RATE,
@@ -29,13 +28,10 @@ from tailbatch.analysis.comparisons import PAPER_METRICS
 from tailbatch.analysis.gains import gain
 from tailbatch.analysis.published import dataset_key, direction_counts, directions, printed
 from tailbatch.analysis.training import (
-    hours_of,
     runs_and_folds,
     same_warm_ups,
-    seconds_an_epoch,
 )
 from tailbatch.results.frames import Evidence
-from tailbatch.study import load_study
 
 
 def what_was_run(evidence: Evidence) -> str:
@@ -96,14 +92,14 @@ def beside_the_paper(evidence: Evidence) -> str:
         f"metrics). {counts['compared']} of them were run: "
         f"{counts['confirmed']} confirmed, {counts['contradicted']} contradicted, "
         f"{counts['tie']} ties; {counts['not run']} were not. A direction is that of the "
-        "mean over the folds; the last column says for how many cells the 95% interval of our paired "
+        "mean over the folds; the brackets say for how many cells the 95% interval of our paired "
         "difference excludes zero.",
         "![Change by adaptive batches, ours against the printed, for each dataset and model]"
         "(assets/printed.svg)",
         _direction_table(cells, evidence.runs),
-        f"Our random is within 0.03 of the printed one in {counts['close']} of "
-        f"{counts['random']} cells. LLOG-F, yahoo-Arts and yahoo-Business were "
-        "measured on other label columns in the paper, so their cells compare different tasks.",
+        f"Our random is within 0.03 of the printed one in {counts['close']} of {counts['random']} cells "
+        "([by preset](#closer-settings)). LLOG-F, yahoo-Arts and yahoo-Business were measured on other "
+        "label columns in the paper, so their cells compare different tasks.",
         "<details><summary>All cells that were run: random to adaptive, printed and ours</summary>\n",
         _all_cells(cells),
         "\n</details>",
@@ -113,6 +109,7 @@ def beside_the_paper(evidence: Evidence) -> str:
 
 def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     counts = direction_counts(cells, ["model", "metric"])
+    close = direction_counts(cells, ["model"])
     rows = []
     for model in PAPER_MODELS:
         said = []
@@ -125,9 +122,12 @@ def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
             clear = [change.percent > 0 for change in gains if change is not None and change.clear]
             verdicts = " / ".join(str(count[name]) for name in ("confirmed", "contradicted", "tie"))
             said.append(f"{verdicts} ({clear.count(True)}, {clear.count(False)})")
-        rows.append((learner_name(model), *said, count["not run"]))
+        near = close.loc[model.model.upper()]
+        last = f"{near['close']} of {near['random']}", count["not run"]
+        rows.append((learner_name(model), *said, *last))
     header = ["confirmed / contradicted / ties (clearly better, worse)"]
-    return table([*header, *(TITLES[metric] for metric in PAPER_METRICS), "cells not run"], rows)
+    header += [TITLES[metric] for metric in PAPER_METRICS]
+    return table([*header, "random within 0.03", "cells not run"], rows)
 
 
 def _all_cells(cells: pd.DataFrame) -> str:
@@ -191,8 +191,32 @@ def presets(evidence: Evidence) -> str:
             "<details><summary>The presets, cell by cell: printed, preset, usual settings</summary>",
             table(["random batches", *names], details),
             "</details>",
+            _presets_not_run(),
         ]
     )
+
+
+def _presets_not_run() -> str:
+    """List the presets that are planned and were not run, and what each would cost."""
+    costs = _costs().set_index(["model", "preset", "dataset"])["hours"]
+    absent = sorted(
+        (costs.get(cell, math.inf), cell) for cell in set(map(preset_cell, lacking("presets")))
+    )
+    said = [
+        f"{model.upper()} `{preset}` on {data} ({'not measured' if math.isinf(cost) else f'{cost:.2g}'})"
+        for cost, (model, preset, data) in absent
+    ]
+    if not said:
+        return "All planned presets were run."
+    return (
+        "Planned in `reproduction/presets` and not run, with the hours that 100 epochs of random batches "
+        f"would take, measured as in the next section: {', '.join(said)}."
+    )
+
+
+def _costs() -> pd.DataFrame:
+    """Return what cells that were not run would cost; those with usual settings have an empty preset."""
+    return pd.read_csv(HERE / "costs.csv").fillna({"preset": ""})
 
 
 def _preset_rows(name: str, cells: pd.DataFrame, usual: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -217,7 +241,8 @@ def not_run(evidence: Evidence) -> str:
     """List the printed cells that were not run, and what each would cost."""
     cells = directions(evidence.runs)
     absent = cells[cells["verdict"] == "not run"].drop_duplicates(["model", "dataset"])
-    costs = pd.read_csv(HERE / "costs.csv").set_index(["model", "dataset"])
+    costs = _costs()
+    costs = costs[costs["preset"] == ""].set_index(["model", "dataset"])
     rows = []
     for model, name in zip(absent["model"], absent["dataset"], strict=True):
         key = model.casefold(), dataset_key(name)
@@ -243,40 +268,6 @@ def not_run(evidence: Evidence) -> str:
     header = ["model", "dataset", "million parameters", "seconds a step", "hours"]
     return "\n\n".join(
         ["### Not run, and what each would cost", text, table(header, [row for _, row in rows])]
-    )
-
-
-def figures(evidence: Evidence) -> str:
-    """Say of each figure of the paper how many of the runs behind it are in the records."""
-    facts = evidence.datasets.drop_duplicates("dataset").set_index("dataset")
-    known, there = defaultdict(str, facts["digest"].to_dict()), set(evidence.runs["digest"])
-    rows, seconds = [], seconds_an_epoch(evidence.runs)
-    for number in (1, 3, 4, 5, 6, 7, 8):
-        study = load_study(f"figure-{number}")
-        specs = {spec.digest: spec for spec in study.specs(known)}
-        hours, timed = hours_of(specs.values(), seconds)
-        rows.append(
-            (
-                f"Figure {number}",
-                study.title.rpartition(" (")[0],
-                len(specs),
-                len(specs.keys() & there),
-                f"{hours:.2g} ({timed})" if timed else "-",
-            )
-        )
-    text = (
-        "`tailbatch study run figure-3` makes the full runs behind a figure, `--quick` a small variant, "
-        "which the tests run. Figure 2 is a flowchart. The full runs behind each, and how many of them "
-        "are in the records. Hours are the epochs of these runs times the mean seconds of an epoch in "
-        "the records with the same model, dataset and batch size, on a shared machine; in brackets the "
-        "number of runs that they are for, as the others have no such record:"
-    )
-    return "\n\n".join(
-        [
-            "### The paper's figures",
-            text,
-            table(["figure", "shows", "runs", "in the records", "hours (of runs)"], rows),
-        ]
     )
 
 

@@ -4,15 +4,19 @@ What is claimed is fixed in `claims`, not chosen by p-value; Holm's correction i
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pandas as pd
 from reproduction.cells import at_both_rates, facts_of, gain_at
+from reproduction.figures import complete
 from reproduction.records import committed, runs_of
 from reproduction.selection.page import budgets as by_budget
+from reproduction.selection.studies import BUDGETS, PREPARATIONS
+from reproduction.selection.studies import rates as choose_rates
 from reproduction.text import (
     ADAPTIVE,
     BALANCED,
@@ -34,12 +38,13 @@ from reproduction.text import (
     wrap,
 )
 
-from tailbatch.analysis import Arm, Dataset
+from tailbatch.analysis import Analysis, Arm, Dataset
 from tailbatch.analysis.gains import Gain, gain, level, rank_correlation, where_all_ran
 from tailbatch.analysis.inference import SIMULATIONS, bootstrap_coverage
 from tailbatch.analysis.naming import compare_ways
 from tailbatch.analysis.published import direction_counts, directions
 from tailbatch.analysis.significance import Claim, Tested, decide, out_of_reach
+from tailbatch.analysis.training import hours_of, runs_and_folds, seconds_an_epoch
 from tailbatch.data.preparation import FEW_POSITIVES
 from tailbatch.results import NO_BATCHES
 from tailbatch.results.frames import Evidence, read_store
@@ -131,6 +136,11 @@ class Answers:
     def verdicts(self) -> "pd.Series[int]":
         """How many of the printed directions were run, confirmed and contradicted."""
         return direction_counts(directions(self.evidence.runs)).iloc[0]
+
+    @cached_property
+    def figures(self) -> dict[int, Analysis]:
+        """The paper's figures of which all runs are there."""
+        return complete(self.evidence)
 
     @cached_property
     def tested(self) -> dict[tuple[str, str], Tested]:
@@ -299,9 +309,9 @@ def convergence(answers: Answers) -> str:
         for arm, name in ((RANDOM, "ensemble, random"), *_classical_arms())
     ]
     text = (
-        "The estimator's model, trained to the end of its recipe "
-        f"(`reproduction/convergence/networks.toml`): {_recipe(runs)}. "
-        f"{counted(runs['data'].nunique(), 'dataset')}, {folds_of(runs)}, {_preparations(runs)}. Change "
+        "The estimator's model, trained to the end of its recipe (`networks.toml` and `goemotions.toml` "
+        f"in `reproduction/convergence`): {_recipe(runs)}. {counted(runs['data'].nunique(), 'dataset')}, "
+        f"{folds_by_dataset(runs)}, where all strategies ran; {_preparations(runs)}. Change "
         "in the mean over datasets against random batches, in percent, bold where the interval excludes "
         "zero, then on how many datasets it is better:"
     )
@@ -313,8 +323,8 @@ def convergence(answers: Answers) -> str:
     )
     levels = (
         "What random batches reach, beside classical learners on the same rows, on the "
-        f"{beside['data'].nunique()} datasets where all of them ran: means over datasets, and the change "
-        "in them from the ensemble to each learner, in percent:"
+        f"{beside['data'].nunique()} datasets where all of them ran, {folds_by_dataset(beside)}: means "
+        "over datasets, and the change in them from the ensemble to each learner, in percent:"
     )
     titles = [TITLES[metric] for metric in METRICS]
     return "\n\n".join(
@@ -344,6 +354,18 @@ def _recipe(runs: pd.DataFrame) -> str:
         f"plain BCE, {' or '.join(lengths)}, a rate that falls to zero along a cosine, and the network "
         "of the last epoch"
     )
+
+
+def folds_by_dataset(runs: pd.DataFrame) -> str:
+    """Say how many folds most datasets have, and which have another number."""
+    numbers: dict[int, list[Dataset]] = {}
+    for (data, _), count in runs_and_folds(runs)["folds"].items():
+        numbers.setdefault(count, []).append(data)
+    usual = max(numbers, key=lambda number: len(numbers[number]))
+    others = [f"{number} on {listed(numbers[number])}" for number in sorted(numbers)]
+    others.remove(f"{usual} on {listed(numbers[usual])}")
+    said = f"{counted(usual, 'fold')} each"
+    return f"{said} ({'; '.join(others)})" if others else said
 
 
 def _preparations(runs: pd.DataFrame) -> str:
@@ -405,9 +427,31 @@ def budgets(answers: Answers) -> str:
         "(selection_evidence.md) has every strategy, the datasets one by one, and the rates:"
     )
     header = ["epochs", "loss", "batches", "datasets"]
-    return "\n\n".join(
-        ["## (b) With few epochs, does selection help?", text, gain_table(header, rows, METRICS)]
-    )
+    parts = [
+        "## (b) With few epochs, does selection help?",
+        text,
+        gain_table(header, rows, METRICS),
+    ]
+    return "\n\n".join([*parts, *_budgets_not_run(answers)])
+
+
+def _budgets_not_run(answers: Answers) -> Iterator[str]:
+    """Say which numbers of epochs are planned and were not run, and what the first step would cost."""
+    # Of the longest runs there are, whose epochs bear the least of what a run costs once.
+    seconds = seconds_an_epoch(answers.budgets[max(answers.budgets)])
+    for epochs in (epochs for epochs in BUDGETS if epochs not in answers.budgets):
+        studies = [
+            study
+            for data, loss in product(PREPARATIONS, _LOSSES)
+            for study in choose_rates(epochs, data, loss)
+        ]
+        specs = [spec for study in studies for spec in study.specs(defaultdict(str))]
+        hours, timed = hours_of(specs, seconds)
+        yield (
+            f"{_epochs(epochs).capitalize()} were not run: choosing the rates alone, {timed} runs, "
+            f"would take about {hours:.2g} hours, by the seconds of an epoch in the records "
+            "(`python -m reproduction.selection` does them)."
+        )
 
 
 def ladder(answers: Answers) -> str:

@@ -1,9 +1,9 @@
 """The committed records: one file per study, written when its runs are there and not touched after.
 
-The study files are here and in a folder for each question; their records are in a folder of the same
-name in ``records``. A file is rewritten only when the store has a run of that study which the file lacks,
-so the history of the repository grows by what is new. Studies whose training is superseded have a folder
-of their own, with the reason.
+The study files are here and in a folder for each question, those of the paper's figures in the package;
+their records are in a folder of the same name in ``records``. A file is rewritten only when the store has
+a run of that study which the file lacks, so the history of the repository grows by what is new. Studies
+whose training is superseded have a folder of their own, with the reason.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ import pandas as pd
 
 from tailbatch.analysis import Dataset
 from tailbatch.analysis.naming import named
-from tailbatch.results import RecordSource, ResultStore, StudyPlan
+from tailbatch.results import RecordSource, ResultStore, RunSpec, StudyPlan
 from tailbatch.results.archive import (
     SUFFIX,
     Archive,
@@ -29,7 +29,9 @@ from tailbatch.study import load_study
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
 #: The folders of studies and of their records; the first is the paper's table.
-ROOMS = ("", "superseded", "ladder", "convergence", "presets")
+ROOMS = ("", "superseded", "ladder", "convergence", "presets", "figures")
+#: The paper's figures that show runs; the second is a flowchart.
+FIGURES = (1, 3, 4, 5, 6, 7, 8)
 
 
 def committed(room: str = "", folder: Path = RECORDS) -> RecordSource:
@@ -50,10 +52,23 @@ def runs_of(room: str) -> dict[str, pd.DataFrame]:
 def plans(digests: Mapping[str, str], room: str = "") -> list[StudyPlan]:
     """Return what the study files of a folder plan, given the content of the datasets by name."""
     known = defaultdict(str, digests)
-    studies = [load_study(str(path)) for path in sorted((HERE / room).glob("*.toml"))]
+    if room == "figures":
+        names = [f"figure-{number}" for number in FIGURES]
+    else:
+        names = [str(path) for path in sorted((HERE / room).glob("*.toml"))]
+    studies = map(load_study, names)
     return [
         StudyPlan(name=study.name, specs=study.specs(known), title=study.title) for study in studies
     ]
+
+
+def lacking(room: str) -> list[RunSpec]:
+    """Return the runs that the study files of a folder plan and its records lack."""
+    records = committed(room)
+    digests = {facts.name: facts.digest for facts in records.datasets().values()}
+    there = {record.spec.digest for record in records.records()}
+    specs = [spec for plan in plans(digests, room) for spec in plan.specs]
+    return [spec for spec in specs if spec.digest not in there]
 
 
 def collect(store: ResultStore, folder: Path = RECORDS) -> list[Path]:

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import causes, cells, costs, paper, questions, records, speed, strategies
+from reproduction import causes, cells, costs, figures, paper, questions, records, speed, strategies
+from reproduction.figure import write_drawn
 
-from tailbatch.analysis import Arm, Dataset, Learner, significance
+from tailbatch.analysis import Arm, Dataset, Learner, analyze, significance
 from tailbatch.analysis.comparisons import PAPER_METRICS
 from tailbatch.analysis.gains import Gain, gain, pairs, rank_correlation, where_all_ran
 from tailbatch.analysis.inference import sign
@@ -19,6 +20,7 @@ from tailbatch.analysis.published import dataset_key, directions
 from tailbatch.analysis.significance import Claim, decide, out_of_reach, validation_ranks
 from tailbatch.results import ResultStore
 from tailbatch.results.archive import Archive, read_archive
+from tailbatch.results.frames import gather
 from tailbatch.stats import holm
 
 RANDOM, ADAPTIVE, MINORITY = map(Arm, ("random", "adaptive", "minority"))
@@ -174,6 +176,7 @@ def test_the_committed_page_pictures_and_readme_follow_from_the_committed_record
     committed |= {
         name: reproduction.PICTURES / name for name in ("results.svg", "ladder.svg", "printed.svg")
     }
+    committed |= {path.name: path for path in reproduction.PICTURES.glob("figure-*.svg")}
     monkeypatch.setattr(reproduction, "PICTURES", tmp_path)
     reproduction.main()
     assert set(committed) == {path.name for path in tmp_path.iterdir()}
@@ -260,6 +263,73 @@ def test_every_printed_cell_was_run_or_its_cost_was_measured(evidence):
     assert set(pairs) <= known
     assert (measured["hours"] > 0).all()
     assert "not measured" not in paper.not_run(evidence)
+    assert "not measured" not in paper.presets(evidence)
+    assert {cell for cell in costs.missing() if cell[1]} <= set(
+        measured[["model", "preset", "dataset"]].itertuples(index=False, name=None)
+    )
+
+
+def test_the_runs_of_a_figure_have_a_file_of_their_own(tmp_path):
+    store, folder = ResultStore(tmp_path / "store"), tmp_path / "records"
+    read_archive(records.committed("figures"), store)
+    written = records.collect(store, folder)
+    assert folder / "figures" / "figure-6.jsonl.gz" in written
+    assert {path.parent.name for path in written} == {"figures"}
+    assert records.collect(store, folder) == []
+
+
+def test_a_figure_is_shown_once_all_of_its_runs_are_in_the_records(answers):
+    text, drawn = (
+        figures.figures(answers.evidence, answers.figures),
+        figures.pictures(answers.figures),
+    )
+    assert 6 in answers.figures
+    for number in figures.SHOWN:
+        assert (f"**Figure {number}.**" in text) == (number in answers.figures)
+    assert all(f"![{alt}](assets/{name})" in text for name, alt, _ in drawn)
+    nothing = figures.figures(answers.evidence, {})
+    assert "| Figure 6 |" in nothing
+    assert "**Figure 6.**" not in nothing
+
+
+def test_figures_of_sample_losses_say_their_medians(answers, tmp_path):
+    # The runs of Figure 6 keep sample losses, too; scene has samples with no and with one minority label.
+    (bce, _) = figures.selection_losses(answers.figures[6])
+    runs = answers.figures[6].evidence.runs
+    wanted = set(runs.loc[(runs["model"] == "dela") & (runs["arm"] == bce), "digest"])
+    kept = [run for run in records.committed("figures").records() if run.spec.digest in wanted]
+    alone = analyze(gather(kept))
+    medians = [f"{median:.3f}" for median in alone.losses["q50"]]
+    first, fifth = (figures.SHOWN[number] for number in (1, 5))
+    assert len(medians) == 4
+    assert all(median in first.ours(alone) for median in medians)
+    assert "not higher with each further label" in first.ours(alone)
+    assert "after epoch 30" in fifth.ours(alone)
+    (picture,) = first.pictures(alone)
+    write_drawn(picture.draw, tmp_path / picture.name)
+    assert "minority label" in (tmp_path / "figure-1.svg").read_text()
+
+
+def test_a_page_with_unequal_folds_says_which_datasets_have_another_number(runs):
+    runs = runs.assign(digest="a")
+    said = questions.folds_by_dataset(runs)
+    assert said == "2 folds each"
+    more = runs[runs["data"] == Dataset("scene")].assign(fold=2)
+    others = [runs.assign(data=[Dataset(name)] * len(runs)) for name in ("enron", "bibtex")]
+    said = questions.folds_by_dataset(pd.concat([runs, more, *others]))
+    assert said == "2 folds each (3 on scene)"
+
+
+def test_every_strategy_at_convergence_is_compared_on_the_same_folds(answers):
+    for runs in (answers.converged, answers.beside_classical):
+        folds = {
+            arm: set(zip(some["data"], some["fold"], strict=True))
+            for arm, some in runs.groupby("arm")
+        }
+        first, *rest = folds.values()
+        assert all(found == first for found in rest)
+    assert Dataset("goemotions") in set(answers.converged["data"])
+    assert answers.converged["data"].nunique() == 16
 
 
 def test_the_page_computes_nothing_itself():
