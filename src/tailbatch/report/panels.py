@@ -146,9 +146,10 @@ def category_figure(panels: list[Panel], looks: Mapping[Arm, Look], measure: str
     for axes, panel in zip(grid, panels, strict=True):
         places = np.arange(len(panel.categories))
         for turn, (arm, values) in enumerate(panel.values.items()):
-            # Side by side, so that markers do not overlap.
+            # Side by side, so that markers do not overlap. Nothing lies between two categories: no line.
             at = places + 0.12 * (turn - (len(panel.values) - 1) / 2)
-            axes.plot(at, values, label=plain_text(str(arm)), linewidth=1.4, **_style(looks[arm]))
+            style = _style(looks[arm], line=False) | {"linestyle": "none", "markersize": 6}
+            axes.plot(at, values, label=plain_text(str(arm)), **style)
         names = [plain_text(name, 16) for name in panel.categories]
         axes.set_xticks(places, names, rotation=30, ha="right")
         axes.set_xlim(-0.4, len(names) - 0.6)
