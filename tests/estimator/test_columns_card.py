@@ -20,10 +20,12 @@ def test_settings_are_those_used(tmp_path):
     classifier, _ = fitted()
     card = model_card(classifier)
     for line in ("lr: `0.01`", "weight_decay: `0.03`", "warm_up_epochs: `0`", "epochs: `4`",
-                 "scale: `auto`", "loss: `the model's own`", "plan__schedule: `cosine`"):  # fmt: skip
+                 "scale: `standard`", "loss: `the model's own`", "plan__schedule: `cosine`"):  # fmt: skip
         assert f"\n- {line}\n" in card
     assert "`None`" not in card
     assert "lr: `0.5`" in model_card(fitted(lr=0.5)[0])
+    assert "scale: `standard`" in model_card(fitted(scale="auto")[0])
+    assert "scale: `False`" in model_card(fitted(scale=False)[0])
     classifier.save(tmp_path)
     again = model_card(TailbatchClassifier.load(tmp_path))
     assert again == card.replace("- random_state: `0`\n", "")

@@ -13,7 +13,6 @@ from tailbatch.data import Parts
 from tailbatch.estimator.fitting import plan_of
 from tailbatch.imbalance import label_cardinality, mean_imbalance_ratio
 from tailbatch.metrics import METRICS, by_label, evaluate
-from tailbatch.results import recipe_of
 
 if TYPE_CHECKING:
     from tailbatch.estimator.classifier import TailbatchClassifier
@@ -119,7 +118,7 @@ def model_card(classifier: "TailbatchClassifier") -> str:
 
 
 def settings_used(classifier: "TailbatchClassifier") -> dict[str, Any]:
-    """Return the settings of a fitted classifier, with what was used where None left it open."""
+    """Return the settings of a fitted classifier, with what was used where they left it open."""
     settings = classifier.get_params(deep=False)
     for name in ("callbacks", "columns", "label_names", "checkpoint_folder", "device", "verbose"):
         settings.pop(name, None)
@@ -129,7 +128,8 @@ def settings_used(classifier: "TailbatchClassifier") -> dict[str, Any]:
     used = {name: getattr(plan, name) for name in _PLANNED}
     rows = classifier.facts_.get("training_rows")
     used["epochs"] = plan.epochs if rows is None else plan.n_epochs(rows)
-    used["scale"] = recipe_of(classifier.model).scale
+    if settings["scale"] in (None, "auto"):
+        settings["scale"] = False if classifier.scaling_ is None else classifier.scaling_.name
     used["selection_pressure"] = classifier.selection_pressure_
     for name, value in (_UNSET | {k: v for k, v in used.items() if v is not None}).items():
         if settings.get(name) is None:
