@@ -115,9 +115,26 @@ def opening(records: Sequence[Record]) -> str:
             "From plain BCE with random batches to the weighted loss with `importance`, Macro-AP "
             f"changes by {told}."
         )
+    text.append(_also_between_losses(records))
     share = 100 * step(records, "finetuned", "importance")[2]
     text.append(f"Drawing by `importance` takes {share:.2f}% of a fine-tuning step.")
     return " ".join(filter(None, text))
+
+
+def _also_between_losses(records: Sequence[Record]) -> str:
+    """Return what else clearly changes from plain BCE at random to the weighted loss by importance."""
+    cells = [
+        (study, metric, between_losses(records, study, metric))
+        for metric in METRICS
+        for study in PLACES
+        if metric != MACRO
+    ]
+    told = [
+        f"{named(metric)} by {plainly(each)} {PLACES[study]}"
+        for study, metric, each in cells
+        if each is not None and (each.rises or each.falls)
+    ]
+    return f"Other clear changes are of {together(told)}." if told else ""
 
 
 def _advice(records: Sequence[Record], across: Mapping[str, Compared]) -> str:
