@@ -184,7 +184,7 @@ def to_reach(records: Sequence[Record]) -> str:
     wish = f"selection at most {MOST_OF_A_STEP:g}% of a step"
     verdict = "yes" if share <= MOST_OF_A_STEP else "no"
     runs = [r for r in records if is_as(r, study="finetuned", arm="importance")]
-    rows.append((tuned, "importance", wish, f"{share:.2f}%", verdict, len(runs)))
+    rows.append((tuned, "importance", wish, f"{share:.2f}%", verdict, f"{len(runs)} runs"))
     written = table(["", "strategy", "to reach", "measured", "reached", "seeds"], rows)
     return written.replace("---:", "---")  # words stand at the left
 
