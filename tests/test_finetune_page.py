@@ -183,10 +183,16 @@ def test_the_advice_follows_the_records():
 
 
 def test_what_did_not_run_is_said():
-    assert "the uncorrected strategies, plain BCE and two epochs" in sentences.not_run(
-        finetuned([0.3])
-    )
-    everything = finetuned([0.3], "minority") + finetuned([0.3], loss="bce", epochs=2.0)
+    told = sentences.not_run(finetuned([0.3]) + finetuned([0.3], "importance", epochs=2.0))
+    assert "`balanced`, `minority`, `importance` and `balanced, corrected` with weighted" in told
+    assert "all strategies with plain BCE and one epoch; `random`, `balanced`" in told
+    everything = [
+        record
+        for arm in sentences.PLANNED
+        for loss in ("bce", "weighted_bce")
+        for epochs in (1.0, 2.0)
+        for record in finetuned([0.3], arm, loss=loss, epochs=epochs)
+    ]
     assert sentences.not_run(everything) == ""
     assert "Plain BCE, 2 epochs, 10,000 training rows" in tables.finetuned(everything)
 
@@ -194,9 +200,10 @@ def test_what_did_not_run_is_said():
 def test_the_page_can_be_written_from_more_records_than_are_committed():
     more = [_at(each, 5e-4) for each in finetuned([0.6, 0.5, 0.4, 0.5, 0.45])]
     more += [_at(each, 5e-4) for each in finetuned([0.61, 0.5, 0.42, 0.5, 0.46], "importance")]
-    for arm in ("random", "importance", "balanced", "minority"):
+    for arm in sentences.PLANNED:
         more += finetuned([0.5, 0.4, 0.5], arm, loss="bce")
         more += finetuned([0.5, 0.4], arm, epochs=2.0)
+        more += finetuned([0.5, 0.4], arm, loss="bce", epochs=2.0)
     text = page.page([*read(), *more])
     assert "<!--" not in text
     assert "nan" not in re.sub(r"\w*nan\w+|\w+nan\w*", "", text)

@@ -1,5 +1,6 @@
 """The sentences of the pages that quote or judge runs: the records choose them."""
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -56,6 +57,8 @@ PLACES = {
 }
 HIGHEST_AT_FIRST = 2e-4
 """The highest rate of fine-tuning when its strategies first ran; see runs.py."""
+PLANNED = ("random", "balanced", "minority", "importance", "balanced, corrected")
+"""The strategies that fine-tuning was planned with."""
 NUMBERS = ("none", "one", "two", "three", "four", "five")
 
 
@@ -336,15 +339,15 @@ def _is(items: Sequence[str]) -> str:
 
 def not_run(records: Sequence[Record]) -> str:
     """Return which planned runs of fine-tuning are missing; nothing if none is."""
-    known = [r["run"] for r in records if r["run"]["study"] == "finetuned"]
     missing = []
-    if not any(run["arm"] in ("balanced", "minority") for run in known):
-        missing.append("the uncorrected strategies")
-    if not any(run["loss"] == PLAIN for run in known):
-        missing.append("plain BCE")
-    if not any(run["epochs"] == 2 for run in known):
-        missing.append("two epochs")
-    return f"Of what was planned, {together(missing)} did not run." if missing else ""
+    for epochs, (loss, title) in itertools.product((1.0, 2.0), LOSSES.items()):
+        wanted = {"study": "finetuned", "loss": loss, "epochs": epochs}
+        ran = {r["run"]["arm"] for r in records if is_as(r, **wanted)}
+        lacking = [f"`{arm}`" for arm in PLANNED if arm not in ran]
+        if lacking:
+            what = together(lacking) if ran else "all strategies"
+            missing.append(f"{what} with {title} and {_epochs(epochs)}")
+    return f"Of what was planned, these did not run: {'; '.join(missing)}." if missing else ""
 
 
 def edges(records: Sequence[Record]) -> str:
