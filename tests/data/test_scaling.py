@@ -141,12 +141,12 @@ def test_weighted_words_keep_their_weights_beside_other_columns(storage):
     np.testing.assert_allclose(scaled[:, 6:8], MaxAbsScaler().fit_transform(numbers))
 
 
-@pytest.mark.parametrize("dtype", [float, int])
-@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
+@pytest.mark.parametrize("storage", [*STORAGES, sparse.csr_matrix])
 def test_a_column_that_outweighs_the_others_is_a_measurement(storage, dtype):
     words = np.pad(counts(), [(0, 0), (0, 20)]).astype(dtype)
     assert suggested_scaling(storage(words)) == "tfidf"
-    words[:, -1] = 1000 + np.arange(len(words))
+    words[:, -1] = 100_000 + np.arange(len(words))  # whose square is more than 32 bits hold
     assert suggested_scaling(storage(words)) == "standard"
 
 

@@ -297,8 +297,10 @@ def suggested_scaling(X: Features) -> str:
         return "standard"
     if not ((values >= 0).all() and (values == np.rint(values)).all()):
         return "bounded"
-    squares: Any = X * X
-    lengths = np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
+    # In double precision: squares of whole numbers overflow. A sparse matrix times itself is a product.
+    wide: Any = X.astype(np.float64)
+    squares = wide**2 if isinstance(X, np.ndarray) else wide.power(2)
+    lengths = np.asarray(squares.sum(axis=1)).ravel()
     shares = _divided(np.ones_like(lengths), lengths) @ squares / X.shape[0]
     return "standard" if shares.max(initial=0) > _DOMINANT else "tfidf"
 
