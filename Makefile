@@ -47,7 +47,7 @@ fuzz: $(FUZZ)
 	$(BIN)/python -m fuzzing --minutes $(MINUTES) $(ONLY)
 
 # Branch coverage of the core rooms. Interpreters that the tests start are counted, killed ones are not.
-CORE_TESTS := src $(addprefix tests/,data models paper selection study training integrations/test_distributed.py) $(wildcard tests/test_*.py)
+CORE_TESTS := src $(addprefix tests/,data models paper selection study training integrations/test_distributed.py) $(addprefix tests/,analysis ground metrics package results)
 coverage: $(QUALITY)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 $(CORE_TESTS)
@@ -80,7 +80,7 @@ reproduction: $(DEV)
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(DOCS)
 	$(BIN)/mkdocs build --strict
-	TAILBATCH_SITE=site $(BIN)/python -m pytest tests/test_site.py
+	TAILBATCH_SITE=site $(BIN)/python -m pytest tests/pages/test_site.py
 
 screenshots: $(DOCS)
 	$(BIN)/python scripts/screenshots.py

@@ -26,9 +26,9 @@ GOAL = 0.85
 ROOMS = {
     "imbalance": (
         ["src/tailbatch/imbalance.py"],
-        ["tests/test_imbalance.py", "tests/paper/test_imbalance_equations.py"],
+        ["tests/ground/test_imbalance.py", "tests/paper/test_imbalance_equations.py"],
     ),
-    "metrics": (["src/tailbatch/metrics/*"], ["tests/test_metrics.py"]),
+    "metrics": (["src/tailbatch/metrics/*"], ["tests/metrics/test_metrics.py"]),
     "selection": (
         ["src/tailbatch/selection/*"],
         [
@@ -40,7 +40,7 @@ ROOMS = {
             "tests/paper/test_selection_equations.py",
         ],
     ),
-    "stats": (["src/tailbatch/stats.py"], ["tests/test_stats.py"]),
+    "stats": (["src/tailbatch/stats.py"], ["tests/ground/test_stats.py"]),
 }
 # mutmut 3.8 reads a private name of pytest that newer releases lack. And of the many copies of a function
 # that it puts into the module, only one needs its doctests run.

@@ -19,11 +19,21 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ["hypothesis", "iterative-stratification", "liac-arff", "pytest"]
 EXTRAS = ["cli", "faiss", "parquet"]
 NUMPY_ROOMS = [
-    *("tests/data", "tests/paper", "tests/test_imbalance.py", "tests/test_metrics.py"),
-    *("tests/test_stats.py", "tests/test_results.py", "tests/test_seeds.py", "tests/selection"),
+    *(
+        "tests/data",
+        "tests/paper",
+        "tests/ground/test_imbalance.py",
+        "tests/metrics/test_metrics.py",
+    ),
+    *(
+        "tests/ground/test_stats.py",
+        "tests/results/test_results.py",
+        "tests/ground/test_seeds.py",
+        "tests/selection",
+    ),
 ]
 NEEDS_TORCH = ["tests/selection/test_torch_loop.py", "tests/selection/test_own_score.py"]
-TORCH_ROOMS = ["tests/models", "tests/training", "tests/study", "tests/test_estimator.py"]
+TORCH_ROOMS = ["tests/models", "tests/training", "tests/study", "tests/estimator/test_estimator.py"]
 
 
 def main() -> None:

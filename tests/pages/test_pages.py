@@ -23,7 +23,7 @@ from tailbatch import __version__
 from tailbatch.cli import main
 from tailbatch.cli.app import app
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
     *sorted((ROOT / "src").rglob("README.md")),

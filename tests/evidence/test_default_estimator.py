@@ -11,7 +11,7 @@ from benchmarks.default_estimator import RECORDS, table
 from tailbatch.results import recipe_of
 from tailbatch.study import load_study
 
-PAGE = Path(__file__).parent.parent / "docs" / "training.md"
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 def test_the_table_follows_from_the_records():

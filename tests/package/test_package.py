@@ -13,7 +13,7 @@ from scripts.package import without_local_links
 
 from tailbatch import __version__
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

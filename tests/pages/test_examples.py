@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 #: tickets is a module of the session; finetune_text needs texts and an encoder: test_finetune_example.py
 #: brings small ones.
 ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"tickets", "finetune_text"})

@@ -12,7 +12,7 @@ import pytest
 from tailbatch import cli
 from tailbatch.data import MultiLabelDataset, save_npz
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests" / "files"
 BLOCKED = ("typer", "rich", "jinja2", "matplotlib", "pandas", "pooch", "requests", "defusedxml")
 PROLOGUE = f"""

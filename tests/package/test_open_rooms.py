@@ -28,7 +28,7 @@ from tailbatch.selection import STRATEGIES, LossDrivenSelector, RandomSelector, 
 from tailbatch.study import Study, ThisProcess, WorkerPool, run_study
 from tailbatch.testing import LossContract, ModelContract, SelectorContract
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 OUTSIDE = '''
 """The code of another package."""

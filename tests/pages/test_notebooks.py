@@ -7,7 +7,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="needs the extra dev")
 nbclient = pytest.importorskip("nbclient", reason="needs the extra dev")
 
-NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "examples" / "notebooks"
 #: What the reader of each one sees: (the kind of output, how many at least).
 SHOWN = {
     "own_loop": {"text/html": 3, "image/png": 3},

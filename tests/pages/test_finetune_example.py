@@ -22,7 +22,7 @@ from tailbatch.errors import MissingExtraError
 from tailbatch.integrations import encoders
 from tailbatch.integrations.encoders import TextEncoder, Tokens, minilm
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SCRIPT = str(ROOT / "examples" / "finetune_text.py")
 LOOPS = ("trainer", "lightning", "plain")
 #: Runs a script that is killed in the middle of its second epoch of 5 steps.
