@@ -21,6 +21,9 @@ FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 SearchMethod = Literal["exact", "faiss"]
 
+FEWEST_POSITIVES = 5
+"""Positives in the training rows below which a label is too rare to be measured as a rare one."""
+
 _BLOCK_ENTRIES = 2**21  # float64 values of one working array: 16 MB
 _MOST_THREADS = 8  # each needs a few working arrays
 
@@ -66,6 +69,9 @@ def mean_imbalance_ratio(Y: LabelMatrix) -> float:
 def minority_labels(Y: LabelMatrix) -> BoolArray:
     """Return which labels are in L_m: IRLbl_j > MeanIR; one without positives never is.
 
+    This is the paper's definition. One label with a single positive can raise MeanIR above the ratio of
+    every other label; `rare_labels` does not depend on such labels.
+
     Examples
     --------
     >>> minority_labels(np.array([[1, 1, 0], [1, 0, 0]], dtype=bool)).tolist()
@@ -73,6 +79,39 @@ def minority_labels(Y: LabelMatrix) -> BoolArray:
     """
     ratio = imbalance_ratio(Y)
     return np.isfinite(ratio) & (ratio > mean_imbalance_ratio(Y))
+
+
+def rare_labels(Y: LabelMatrix, *, min_positives: int = FEWEST_POSITIVES) -> BoolArray:
+    """Return which labels are rare: IRLbl_j above both the geometric mean and the median of all ratios.
+
+    Labels with fewer than `min_positives` positives are too few to learn or to measure: they are never
+    rare, and the mean and the median leave them out. At most half of the others are rare, and
+    none where all are equally frequent.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels of the training rows.
+    min_positives
+        The fewest positives of a rare label.
+
+    Examples
+    --------
+    >>> Y = np.arange(100)[:, None] < [80, 60, 10, 8, 1]
+    >>> rare_labels(Y).tolist()
+    [False, False, True, True, False]
+    >>> minority_labels(Y).tolist()  # the paper's: the label with one positive is the only one
+    [False, False, False, False, True]
+    """
+    counts = label_counts(Y)
+    enough = counts >= max(min_positives, 1)
+    if not enough.any():
+        return enough
+    # In logarithms the geometric mean is a mean; commonest over label would add the same to all.
+    rarity = -np.log(np.maximum(counts, 1))
+    typical = max(rarity[enough].mean(), np.median(rarity[enough]))
+    # Equal counts may differ from their mean by a rounding error.
+    return np.asarray(enough & (rarity > typical + 1e-12))
 
 
 def positive_weights(

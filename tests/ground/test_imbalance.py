@@ -20,6 +20,7 @@ from tailbatch.imbalance import (
     mean_imbalance_ratio,
     minority_labels,
     nearest_neighbors,
+    rare_labels,
     scumble,
     scumble_by_label,
     scumble_by_sample,
@@ -265,3 +266,30 @@ def test_weights_of_real_data_equal_the_naive_ones(benchmark_data):
     X = MinMaxScaling.fit(dataset.X).transform(dataset.X)
     weights = selection_weights(X, dataset.Y)
     assert weights == pytest.approx(naive_weights(X, dataset.Y, 5))
+
+
+def _labels_with(*counts: int) -> np.ndarray:
+    return np.arange(max(counts))[:, None] < counts
+
+
+def test_a_few_freak_labels_do_not_decide_which_labels_are_rare():
+    counts = [1800, 1500, 900, 52, 27, 14]
+    alone = rare_labels(_labels_with(*counts))
+    assert alone.tolist() == [False, False, False, True, True, True]
+    for freaks in ([1], [1, 1, 1], [0, 2], [1] * 40):
+        with_freaks = rare_labels(_labels_with(*counts, *freaks))
+        assert with_freaks.tolist() == [*alone.tolist(), *[False] * len(freaks)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=30), st.integers(0, 9))
+def test_rare_labels_are_the_least_frequent_half_at_most_of_those_with_enough(counts, fewest):
+    Y = _labels_with(*counts, 1)[:, :-1]
+    rare, counts = rare_labels(Y, min_positives=fewest), np.array(counts)
+    enough = counts >= max(fewest, 1)
+    assert not rare[~enough].any()
+    assert rare.sum() <= enough.sum() / 2
+    if rare.any():
+        assert counts[rare].max() < counts[enough & ~rare].min()
+    if len(set(counts[enough])) < 2:
+        assert not rare.any()
