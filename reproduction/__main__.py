@@ -1,4 +1,4 @@
-"""Rebuild docs/reproduction.md, its pictures and the README's results from the committed records.
+"""Rebuild docs/reproduction.md, its pictures and its numbers in docs/training.md from the records.
 
 ``python -m reproduction`` reads the files in ``records``; ``python -m reproduction STORE`` first adds
 the runs that a store has and they lack.
@@ -21,7 +21,7 @@ from tailbatch.results import ResultStore
 
 PAGE = HERE.parent / "docs" / "reproduction.md"
 PICTURES = HERE.parent / "docs" / "assets"
-README = HERE.parent / "README.md"
+IN_BRIEF = HERE.parent / "docs" / "training.md"
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
 
 
@@ -60,7 +60,7 @@ def page(answers: Answers) -> str:
 
 
 def pictures(answers: Answers) -> None:
-    """Draw what the page and the README show."""
+    """Draw what both pages show."""
     draw_results(answers.converged, SELECTED, PICTURES / "results.svg")
     runs, rungs = answers.ladder, list(RUNGS.values())
     levels = {
@@ -86,14 +86,14 @@ def put_between_marks(text: str, block: str) -> str:
 
 
 def main() -> None:
-    """Collect if asked to, then write the page, its pictures and the README's results."""
+    """Collect if asked to, then write the page, its pictures and its numbers in docs/training.md."""
     if len(sys.argv) > 1:
         for path in collect(ResultStore(Path(sys.argv[1]))):
             print(f"written: {path}")
     answers = read()
     PAGE.write_text(page(answers))
     pictures(answers)
-    README.write_text(put_between_marks(README.read_text(), questions.in_brief(answers)))
+    IN_BRIEF.write_text(put_between_marks(IN_BRIEF.read_text(), questions.in_brief(answers)))
 
 
 if __name__ == "__main__":

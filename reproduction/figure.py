@@ -33,7 +33,7 @@ _METRICS = ("minority_average_precision", "macro_average_precision")
 
 
 def draw_results(runs: pd.DataFrame, arms: Mapping[Arm, str], path: Path) -> None:
-    """Draw the README's figure: change against random at convergence by strategy, with intervals."""
+    """Draw the change against random at convergence by strategy, with intervals."""
     with picture(path, columns=len(_METRICS), height=0.9 + 0.3 * len(arms)) as (figure, panels):
         for axes, metric in zip(panels, _METRICS, strict=True):
             for row, arm in enumerate(arms):

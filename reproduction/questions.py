@@ -159,7 +159,7 @@ def with_loss(runs: pd.DataFrame, loss: str) -> pd.DataFrame:
 
 
 def claims(answers: Answers) -> Iterator[Claim]:
-    """Yield every claim of the page's summary and of the README, in a fixed order."""
+    """Yield every claim of the page's summary and of docs/training.md, in a fixed order."""
     for metric in (RARE, MAP):
         for arm, name in SELECTED.items():
             yield Claim(f"(a) {name}", answers.converged, arm, RANDOM, metric)
@@ -608,7 +608,7 @@ def _coverage(answers: Answers) -> str:
 
 
 def in_brief(answers: Answers) -> str:
-    """Return the README's table: the three answers in numbers."""
+    """Return the three answers in numbers, for docs/training.md."""
     ladder = answers.ladder
     rows: list[tuple[str, pd.DataFrame, Arm, Arm]] = [
         (f"{name}, at convergence", answers.converged, arm, RANDOM)

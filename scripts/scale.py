@@ -1,4 +1,4 @@
-"""Measure what importance selection costs at many rows, and write it into docs/scale.md.
+"""Measure what importance selection costs at many rows, and write it into docs/large_data.md.
 
     python scripts/scale.py                 one and ten million rows: a minute, 3 GB
     python scripts/scale.py 1e6 1e7 1e8     a hundred million as well: some minutes, 12 GB
@@ -18,7 +18,7 @@ from scipy import sparse
 
 from tailbatch.selection import ImportanceSelector
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "scale.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "large_data.md"
 MARKS = "<!-- selectors: python scripts/scale.py -->", "<!-- end of selectors -->"
 LABELS, CARDINALITY, BATCH, BATCHES = 28, 1.18, 1024, 30
 SHARDS = 10_000

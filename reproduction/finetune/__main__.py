@@ -9,7 +9,7 @@
 
 The first three do the runs that a store lacks; STORE is a folder outside the repository. The last one
 collects the store's records, if one is given, and writes docs/finetuning.md, its picture and a part of
-docs/scale.md.
+docs/large_data.md.
 """
 
 import argparse

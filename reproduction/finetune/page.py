@@ -11,14 +11,14 @@ from reproduction.finetune.records import Record, read
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "finetuning.md"
-SCALE = PAGE.with_name("scale.md")
+SCALE = PAGE.with_name("large_data.md")
 MARKS = "<!-- lag: python -m reproduction.finetune -->", "<!-- end of lag -->"
 PICTURE = HERE.parent.parent / "docs" / "assets" / "finetuning.svg"
 PLACE = re.compile(r"<!-- ([a-z0-9-]+) -->")
 
 
 def write() -> None:
-    """Write the page, its picture and the part of docs/scale.md on lags."""
+    """Write the page, its picture and the part of docs/large_data.md on lags."""
     PAGE.write_text(page(read()))
     draw(read(), PICTURE)
     start, end = map(re.escape, MARKS)
@@ -76,6 +76,6 @@ def page(records: Sequence[Record]) -> str:
 
 
 def lag(records: Sequence[Record]) -> str:
-    """Return the part of docs/scale.md on losses that come late."""
+    """Return the part of docs/large_data.md on losses that come late."""
     brackets = "In brackets are 95% intervals over the seeds; bold where they exclude zero."
     return f"{tables.late(records)}\n\n{brackets} {sentences.lag_verdict(records)}"

@@ -163,13 +163,13 @@ def test_a_direction_is_confirmed_contradicted_or_not_run(runs):
     assert (cells["verdict"] == "not run").sum() == 388
 
 
-def test_the_committed_page_pictures_and_readme_follow_from_the_committed_records(
+def test_the_committed_page_pictures_and_numbers_follow_from_the_committed_records(
     answers, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("sys.argv", ["reproduction"])
     monkeypatch.setattr(reproduction, "read", lambda: answers)
-    committed = {path.name: path for path in (reproduction.PAGE, reproduction.README)}
-    for name in ("PAGE", "README"):
+    committed = {path.name: path for path in (reproduction.PAGE, reproduction.IN_BRIEF)}
+    for name in ("PAGE", "IN_BRIEF"):
         path = getattr(reproduction, name)
         monkeypatch.setattr(reproduction, name, tmp_path / path.name)
         (tmp_path / path.name).write_text(path.read_text())
