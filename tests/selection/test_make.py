@@ -337,3 +337,49 @@ def test_strategies_without_losses_need_no_warm_up(strategy):
     own = make_selector(strategy, Y, batch_size=8)
     plain = make_selector(strategy, Y, batch_size=8, warm_up_epochs=0)
     assert [batch.tolist() for batch in own] == [batch.tolist() for batch in plain]
+
+
+# ---- how long the training is ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_strategies_that_follow_losses_warm_up_by_default(strategy):
+    made = make_selector(strategy, Y, X=X, batch_size=8, epochs=100)
+    expected = {"uncertainty": 10, "d2ace": 10}.get(strategy, 3 if made.needs_losses else 0)
+    assert made.warm_up_epochs == expected
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(1, 0), (3, 0), (10, 1), (29, 2), (300, 3)])
+def test_at_most_a_tenth_of_the_epochs_is_warm_up_unless_it_is_named(epochs, expected):
+    told = make_selector("hard", Y, batch_size=8)
+    told.plan_epochs(epochs)
+    known = make_selector("hard", Y, batch_size=8, epochs=epochs)
+    named = make_selector("hard", Y, batch_size=8, warm_up_epochs=2)
+    named.plan_epochs(epochs)
+    assert [each.warm_up_epochs for each in (told, known, named)] == [expected, expected, 2]
+    assert drain(told, per_label, epochs=epochs % 7) == drain(known, per_label, epochs=epochs % 7)
+
+
+def test_three_epochs_without_a_named_warm_up_select():
+    selector = make_selector("adaptive", Y, X=X, batch_size=8, selection_pressure=64)
+    selector.plan_epochs(3)
+    drain(selector, per_label, epochs=3)
+    assert selector.diagnostics().distinct_share < 1
+
+
+def test_a_selector_that_has_begun_keeps_its_warm_up():
+    selector = make_selector("hard", Y, batch_size=8)
+    drain(selector, per_label)
+    selector.plan_epochs(4)
+    assert selector.warm_up_epochs == 3
+    with pytest.raises(SelectionError, match="epochs must be a whole number from 1, got 0"):
+        selector.plan_epochs(0)
+
+
+def test_nothing_but_warm_up_is_said(caplog):
+    with caplog.at_level(logging.WARNING, logger="tailbatch"):
+        make_selector("hard", Y, warm_up_epochs=3).plan_epochs(4)
+        make_selector("random", Y, warm_up_epochs=3).plan_epochs(3)
+        assert not caplog.records
+        make_selector("hard", Y, warm_up_epochs=3).plan_epochs(3)
+    assert "all 3 epochs are warm-up, so hard never draws a batch" in caplog.text

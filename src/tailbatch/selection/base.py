@@ -188,6 +188,15 @@ class Selector(PendingBatches, Shown, ABC):
         self._under_way = self._resuming = False
         self._iterator = None
 
+    def plan_epochs(self, epochs: int) -> None:
+        """Tell the selector how many epochs the training has, before its first batch.
+
+        Adapters call this, because they know the number: a warm-up that nobody named shrinks to at most
+        a tenth of it. A warning is logged where nothing but warm-up remains. A selector that
+        has begun, or was loaded, keeps what it has.
+        """
+        whole_number("epochs", epochs, least=1)
+
     def _open_epoch(self) -> list[Batch]:
         """Begin an epoch, or continue a loaded one and return its pending batches."""
         if self._resuming:

@@ -121,8 +121,9 @@ def make_selector(
         own (`default_pressure`); strategies that have none refuse one.
     warm_up_epochs
         Plain shuffled epochs first, the same batches for every strategy. Where none are named: 3 for
-        strategies that follow the losses (10 for ``uncertainty`` and ``d2ace``, as in their papers),
-        0 for those that need none, and ``importance``.
+        strategies that follow the losses (10 for ``uncertainty`` and ``d2ace``, as in their papers), at
+        most a tenth of the epochs once their number is known (`epochs`, or `Selector.plan_epochs`); 0
+        for those that need no losses, and ``importance``.
     seed
         Everything random comes from it.
     epochs
@@ -158,8 +159,11 @@ def make_selector(
         )
     maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
     labels = label_matrix(Y)
+    named = warm_up_epochs is not None
     if warm_up_epochs is None:
         warm_up_epochs = getattr(maker, "warm_up_by_default", Selector.warm_up_by_default)
+        if epochs is not None:
+            warm_up_epochs = min(warm_up_epochs, whole_number("epochs", epochs, least=1) // 10)
     warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
     offered: dict[str, Any] = {
         "Y": labels,
@@ -177,14 +181,10 @@ def make_selector(
         options["selection_pressure"] = as_schedule(selection_pressure, labels)
     selector = _made(maker, offered, options)
     _check_made(selector, maker, offered)
-    if epochs is not None and epochs <= warm_up_epochs and selector.place > RandomSelector.place:
-        logger.warning(
-            "all %d epochs are warm-up, so %s never draws a batch and batches are shuffled: set "
-            "warm_up_epochs below that, or train longer",
-            epochs,
-            _name_of(maker),
-        )
-    return WarmUp(selector, epochs=warm_up_epochs, shuffle=shuffle)
+    made = WarmUp(selector, epochs=warm_up_epochs, shuffle=shuffle, named=named)
+    if epochs is not None:
+        made.plan_epochs(epochs)
+    return made
 
 
 def default_pressure(strategy: StrategyLike) -> OwnPressure:

@@ -71,6 +71,7 @@ class RandomSelector(Selector):
 
     strategy: str = "random"
     place = 0
+    warm_up_by_default = 0
 
     def __init__(
         self, n_samples: int, *, shuffle: bool = True, **settings: Unpack[Settings]

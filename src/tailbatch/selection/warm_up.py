@@ -1,5 +1,6 @@
 """Plain shuffled epochs before any strategy, the same for all of them."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 from tailbatch.selection.base import Selector
 from tailbatch.selection.inputs import FloatArray, IntArray, whole_number
 from tailbatch.selection.random import ShuffledEpochs
+
+logger = logging.getLogger(__name__)
 
 
 class WarmUp(Selector):
@@ -25,6 +28,8 @@ class WarmUp(Selector):
         Number of warm-up epochs, gamma in the paper.
     shuffle
         False keeps the samples in their order, as the authors' script does.
+    named
+        False lets `plan_epochs` shorten the warm-up.
 
     Examples
     --------
@@ -38,7 +43,9 @@ class WarmUp(Selector):
     True
     """
 
-    def __init__(self, selector: Selector, *, epochs: int = 3, shuffle: bool = True) -> None:
+    def __init__(
+        self, selector: Selector, *, epochs: int = 3, shuffle: bool = True, named: bool = True
+    ) -> None:
         super().__init__(
             selector.n_samples,
             batch_size=selector.batch_size,
@@ -51,10 +58,26 @@ class WarmUp(Selector):
         self.needs_losses = selector.needs_losses
         self.corrected, self.softened = selector.corrected, selector.softened
         self.warm_up_epochs = whole_number("warm-up epochs", epochs, least=0)
+        self._named = named
         self._shuffle = shuffle
         self._shuffled = ShuffledEpochs(
             self.n_samples, seed=self.seed, purpose="warm_up", shuffle=shuffle
         )
+
+    def plan_epochs(self, epochs: int) -> None:
+        """Shrink a warm-up that nobody named to a tenth of the epochs, and warn if nothing is left."""
+        epochs = whole_number("epochs", epochs, least=1)
+        if self._epoch or self._number or self._under_way:
+            return
+        if not self._named:
+            self.warm_up_epochs = min(self.warm_up_epochs, epochs // 10)
+        if self.warm_up_epochs >= epochs and self.strategy != "random":
+            logger.warning(
+                "all %d epochs are warm-up, so %s never draws a batch and batches are shuffled: set "
+                "warm_up_epochs below that, or train longer",
+                epochs,
+                self.strategy,
+            )
 
     def _after(self, epoch: int) -> int:
         """Return the wrapped selector's own epoch, negative during the warm-up."""

@@ -101,6 +101,10 @@ class DistributedSelector:
         """How many batches may be drawn ahead of their losses."""
         return self.selector.max_lag
 
+    def plan_epochs(self, epochs: int) -> None:
+        """Tell the selector how many epochs the training has, as `Selector.plan_epochs`."""
+        self.selector.plan_epochs(epochs)
+
     @property
     def batches_left(self) -> int:
         """How many batches the next ``iter()`` hands out."""
