@@ -31,7 +31,7 @@ def linear():
     return torch.nn.Linear(4, 3)
 
 
-def plain_loop(accumulate=1, weighted=True, loss=None, **options):
+def plain_loop(accumulate=1, weighted=True, loss=None, summed=False, **options):
     """Train as one writes it by hand; what the frameworks must come to."""
     selector, model = importance(**options), linear()
     rows_of = weighted_bce(labels()).rows if loss else None
@@ -40,6 +40,7 @@ def plain_loop(accumulate=1, weighted=True, loss=None, **options):
         for step, index in enumerate(selector, start=1):
             bce = binary_cross_entropy_with_logits(model(X[index]), Y[index], reduction="none")
             rows = bce if rows_of is None else rows_of(model(X[index]), Y[index])
+            rows = rows.sum(1) if summed else rows
             mean = selector.mean(rows)
             ((mean if weighted else bce.mean()) / accumulate).backward()
             selector.observe(bce)

@@ -44,20 +44,60 @@ def test_lightning_on_two_processes():
         same(weights, plain_loop())
 
 
-def test_lightning_refuses_a_loss_that_it_cannot_weigh():
-    class Summed(Module):
-        def training_step(self, batch):
-            outputs = super().training_step(batch)
-            return {**outputs, "loss": outputs["losses"].sum()}
+class Summed(Module):
+    """Sums over labels and averages over samples, as the losses of this package do."""
 
-    class Detached(Module):
-        def training_step(self, batch):
-            outputs = super().training_step(batch)
-            return {**outputs, "losses": outputs["losses"].detach()}
+    def training_step(self, batch):
+        outputs = super().training_step(batch)
+        return {**outputs, "loss": outputs["losses"].sum(1).mean()}
 
-    for module in (Summed, Detached):
-        with pytest.raises(SelectionError, match=r"train on selector\.mean\(losses, index\)"):
-            with_lightning(module)
+
+class SummedByHand(Module):
+    """Does the same, and takes the weights itself, without an index in its batches."""
+
+    def training_step(self, batch):
+        losses = super().training_step(batch)["losses"]
+        return {"loss": self.selector.mean(losses.sum(1)), "losses": losses}
+
+
+@pytest.mark.parametrize("module", [Summed, SummedByHand])
+def test_lightning_weighs_a_sum_over_labels(module):
+    same(with_lightning(module), plain_loop(summed=True))
+
+
+class Doubled(Module):
+    """Trains on a loss that its losses do not explain."""
+
+    index = True
+
+    def training_step(self, batch):
+        outputs = super().training_step(batch)
+        if not self.index:
+            del outputs["index"]
+        return {**outputs, "loss": 2 * outputs["loss"]}
+
+
+class WithoutIndex(Doubled):
+    index = False
+
+
+class Detached(Module):
+    def training_step(self, batch):
+        outputs = super().training_step(batch)
+        return {**outputs, "losses": outputs["losses"].detach()}
+
+
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [
+        (Doubled, r"train on selector\.mean\(losses, index\), times .*loss_scale\(index\) on"),
+        (WithoutIndex, r"train on selector\.mean\(losses\), times .*loss_scale\(\) on"),
+        (Detached, r"nor losses\.sum\(1\)\.mean\(\) of the losses returned with their graph"),
+    ],
+)
+def test_lightning_refuses_a_loss_that_it_cannot_weigh(module, remedy):
+    with pytest.raises(SelectionError, match=remedy):
+        with_lightning(module)
 
 
 @pytest.mark.parametrize(("accumulate", "workers"), [(1, 0), (4, 0), (1, 2)])

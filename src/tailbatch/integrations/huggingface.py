@@ -17,6 +17,7 @@ from tailbatch.integrations.pytorch import (
     IndexedDataset,
     SelectiveLoader,
     check_read_ahead,
+    check_rows,
     corrected_loss,
 )
 from tailbatch.losses import Loss
@@ -191,6 +192,7 @@ class SelectiveTrainerMixin(_Base):
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return a loader that follows the selector and that Accelerate has not touched."""
         usual = super().get_train_dataloader()
+        check_rows(self.selector, usual.dataset)
         workers = usual.num_workers * (usual.prefetch_factor or 0)
         check_read_ahead(
             self.selector,

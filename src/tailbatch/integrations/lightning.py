@@ -5,7 +5,12 @@ from functools import wraps
 from typing import Any
 
 from tailbatch.errors import SelectionError, require
-from tailbatch.integrations.pytorch import AnySelector, corrected_loss, saved_state
+from tailbatch.integrations.pytorch import (
+    AnySelector,
+    check_rows,
+    corrected_loss,
+    saved_state,
+)
 from tailbatch.selection import Selector
 
 require("lightning", extra="lightning")
@@ -27,8 +32,8 @@ class SelectionCallback(Callback):
     ``accumulate_grad_batches`` each small batch is drawn and observed by itself.
 
     With corrected selection (``importance``, ``corrected=True``) the batch's importance weights are put
-    into the loss automatically, if that is ``losses.mean()``. For another loss, and in manual
-    optimization, return ``selector.mean(losses)``.
+    into the loss automatically if it is ``losses.mean()`` or ``losses.sum(1).mean()``. For another loss,
+    and in manual optimization, train on ``selector.mean(losses)``.
 
     Parameters
     ----------
@@ -64,6 +69,8 @@ class SelectionCallback(Callback):
                 "the training loader does not draw from the selector of SelectionCallback: make it "
                 "with SelectiveLoader(dataset, selector), without batch_size and shuffle"
             )
+        # A plain DataLoader(dataset, batch_sampler=selector) has not checked this itself.
+        check_rows(self.selector, getattr(trainer.train_dataloader, "dataset", None))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the loss of each step have the weights of corrected selection."""

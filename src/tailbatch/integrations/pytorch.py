@@ -84,6 +84,7 @@ class SelectiveLoader(DataLoader[Any]):
                     f"{name} is decided by the selector: leave it out "
                     "(shuffling or batching a second time would undo the selection)"
                 )
+        check_rows(selector, dataset)
         super().__init__(dataset, batch_sampler=cast(Any, selector), **options)
         self.selector = selector
         check_read_ahead(selector, self.num_workers * (self.prefetch_factor or 0), "num_workers=0")
@@ -164,8 +165,8 @@ def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any)
     selector
         Drew the batch, which is still to be observed.
     loss
-        What a framework is about to train on: the mean of `losses`, times `loss_scale` on several
-        processes. Where the weights were taken already, it is left as it is.
+        What a framework is about to train on: ``losses.mean()`` or ``losses.sum(1).mean()``, times
+        `loss_scale` on several processes. If the weights were taken already, it is returned unchanged.
     losses
         Those of each sample (b,) or label (b, q), with their graph.
     index
@@ -183,18 +184,33 @@ def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any)
     if not selector.corrected or selector.weights_used(index):
         return loss
     scale = selector.loss_scale(index) if isinstance(selector, DistributedSelector) else 1.0
-    has_graph = isinstance(losses, Tensor) and losses.requires_grad
-    if has_graph and torch.isclose(
-        loss.detach().float(), losses.detach().float().mean() * scale, 1e-2
-    ):
-        weighted: Tensor = selector.mean(losses, index)
-        corrected: Tensor = loss + (weighted - losses.mean()) * scale
-        return corrected
+    if isinstance(losses, Tensor) and losses.requires_grad:
+        # Over samples it is always a mean; over labels it may be a mean or a sum.
+        for rows in [losses] if losses.ndim == 1 else [losses, losses.sum(1)]:
+            mean = rows.mean()
+            # Loosely, because mixed precision rounds; mean and sum differ by the number of labels.
+            if torch.isclose(loss.detach().float(), mean.detach().float() * scale, 1e-2):
+                weighted: Tensor = selector.mean(rows, index)
+                corrected: Tensor = loss + (weighted - mean) * scale
+                return corrected
+    place, times = ("", "()") if index is None else (", index", "(index)")
     raise SelectionError(
-        "the importance weights of this batch cannot be put into its loss, which is not the mean of "
-        "the losses that were handed over with their graph: train on selector.mean(losses, index), "
-        "times selector.loss_scale(index) on several processes"
+        "cannot put the importance weights of this batch into its loss, which is neither losses.mean() "
+        "nor losses.sum(1).mean() of the losses returned with their graph: train on "
+        f"selector.mean(losses{place}), times selector.loss_scale{times} on several processes; for "
+        "another loss of each sample, (b,), give those as losses"
     )
+
+
+def check_rows(selector: AnySelector, dataset: object) -> None:
+    """Refuse a dataset that has other rows than the selector draws, where its length is known."""
+    if isinstance(dataset, IndexedDataset):
+        dataset = dataset.dataset
+    if isinstance(dataset, Sized) and len(dataset) != selector.n_samples:
+        raise SelectionError(
+            f"the selector draws from {selector.n_samples} rows, the dataset has {len(dataset)}: make "
+            "the selector from the labels of exactly these rows, in the same order"
+        )
 
 
 def check_read_ahead(selector: AnySelector, ahead: int, instead: str) -> None:

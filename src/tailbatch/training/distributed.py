@@ -87,6 +87,11 @@ class DistributedSelector:
         self._left = 0  # batches still to be drawn in this epoch
 
     @property
+    def n_samples(self) -> int:
+        """How many rows the selector draws from."""
+        return self.selector.n_samples
+
+    @property
     def epoch(self) -> int:
         """The epoch in progress, or the next one."""
         return self.selector.epoch

@@ -131,6 +131,11 @@ class Trainer:
         selector: Selector,
         sample_weight: NDArray[np.float64] | None,
     ) -> Training:
+        if selector.n_samples != parts.train.n_samples:
+            raise TrainingError(
+                f"the selector draws from {selector.n_samples} rows, the training part has "
+                f"{parts.train.n_samples}: make it from parts.train.Y"
+            )
         if selector.corrected:
             _refuse_unweighted(model, f"{selector.strategy} with correction")
         if sample_weight is not None:
