@@ -13,6 +13,7 @@ from tailbatch.data.folds import (
     Fold,
     _deal_groups,
     _deal_rows,
+    _give_each_part_one,
     split,
     stratified_folds,
     stratified_split,
@@ -107,6 +108,8 @@ def test_split_is_disjoint_covers_all_rows_and_follows_the_rules(Y, validation, 
     part_of = parts_of(len(Y), parts)
     shares = np.array([1 - validation - test, validation, test])
     kept = np.flatnonzero(shares)
+    whole = np.maximum(np.floor(shares[kept] * len(Y)), 1)
+    assume((np.bincount(part_of, minlength=3)[kept] / whole >= 0.75).all())  # else see below
     if set(shares[kept]) <= {0.25, 0.5, 0.75, 1.0}:  # exact in the implementation too
         exact = [Fraction(share) for share in shares[kept]]
         assert_follows_the_published_rules(Y, np.searchsorted(kept, part_of), exact)
@@ -382,3 +385,102 @@ def test_labels_that_no_row_has_change_nothing(groups):
 
 def parts(fold):
     return fold.train, fold.validation, fold.test
+
+
+# --- what decides where rows go
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_labels_with_few_positives_do_not_starve_the_validation_rows(times):
+    Y = np.tile(np.eye(300 // times, dtype=bool), (times, 1))
+    for labels in (Y, np.c_[Y, np.arange(300) < 20]):
+        fold = stratified_split(labels, validation=0.1, test=0.2, seed=0)
+        assert [len(part) for part in parts(fold)] == [210, 30, 60]
+
+
+def test_labels_of_one_group_each_do_not_starve_the_validation_rows():
+    groups = np.arange(300) // 5
+    Y = np.eye(60, dtype=bool)[groups]
+    fold = stratified_split(Y, validation=0.1, test=0, seed=0, groups=groups)
+    assert len(fold.validation) == 30
+
+
+def test_a_few_rare_labels_change_no_split():
+    rng = np.random.default_rng(0)
+    Y = rng.random((400, 6)) < [0.5, 0.3, 0.3, 0.1, 0.05, 0.05]
+    Y[:, 5] = False
+    Y[7, 5] = True
+    fold = stratified_split(Y, validation=0.1, test=0, seed=0)
+    dealt = _deal_rows(sparse.csr_array(Y), np.array([0.9, 0.1]), stream(0, "split"))
+    assert np.array_equal(fold.validation, np.flatnonzero(dealt == 1))
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(200) // 2])
+def test_other_seeds_give_other_splits(groups):
+    Y = np.random.default_rng(0).random((200, 5)) < 0.3
+    one, other = (
+        stratified_split(Y, validation=0.2, test=0, seed=seed, groups=groups) for seed in (0, 1)
+    )
+    assert not np.array_equal(one.validation, other.validation)
+
+
+@given(labels, st.integers(0, 5), st.integers(4, 9))
+@settings(max_examples=100, deadline=None)
+def test_groups_with_most_of_the_rarest_label_are_dealt_first(Y, seed, n_groups):
+    rng = np.random.default_rng(seed)
+    group_of = np.r_[np.arange(n_groups), rng.integers(n_groups, size=len(Y) - n_groups)]
+    dealt = _deal_groups(sparse.csr_array(Y), group_of, np.full(4, 0.25), stream(seed, "folds"))
+    counts = np.array([Y[group_of == group].sum(axis=0) for group in range(n_groups)])
+    sizes, pending = np.bincount(group_of), np.ones(n_groups, dtype=bool)
+    demand, overall = np.outer(counts.sum(axis=0), np.full(4, 0.25)), np.full(4, len(Y) / 4)
+    while pending.any():
+        left = counts[pending].sum(axis=0)
+        rarest = min(np.flatnonzero(left), key=lambda label: (left[label], label), default=None)
+        amounts = sizes if rarest is None else counts[:, rarest]
+        for group in np.argsort(-amounts, kind="stable"):
+            if not pending[group] or not amounts[group]:
+                continue
+            wanted = overall if rarest is None else demand[rarest]
+            part = dealt[group_of == group][0]
+            assert (wanted[part], overall[part]) == max(zip(wanted, overall, strict=True))
+            demand[:, part] -= counts[group]
+            overall[part] -= sizes[group]
+            pending[group] = False
+
+
+def given_one(rows, part_of, n_parts):
+    """Return the parts after `_give_each_part_one`, for rows of label letters."""
+    names = sorted({name for row in rows for name in row})
+    Y = np.array([[name in row for name in names] for row in rows])
+    return _give_each_part_one(sparse.csr_array(Y), np.array(part_of), n_parts).tolist()
+
+
+def test_a_part_that_lacks_a_label_gets_a_row_from_the_part_with_most_of_it():
+    rows = ["a", "a", "", "a", "a", "a", "", ""]
+    assert given_one(rows, [0, 0, 0, 1, 1, 1, 2, 2], 3) == [0, 0, 0, 2, 1, 1, 2, 2]
+
+
+def test_the_rarest_label_chooses_its_row_first():
+    rows = [
+        "",
+        "",
+        "a",
+        "ab",
+        "ab",
+    ]  # only one row may leave; a row of "a" alone would not help "b"
+    assert given_one(rows, [0, 0, 1, 1, 1], 2) == [0, 0, 1, 0, 1]
+
+
+def test_two_rows_stay_in_each_part():
+    assert given_one(["", "", "a", "a"], [0, 0, 1, 1], 2) == [0, 0, 1, 1]
+    assert given_one(["", "", "a", "a", ""], [0, 0, 1, 1, 1], 2) == [0, 0, 0, 1, 1]
+
+
+def test_a_row_may_take_along_a_label_that_cannot_be_in_every_part():
+    rows = ["a", "b", "c", "ab", "ac", "", "", ""]
+    assert given_one(rows, [0, 0, 0, 1, 1, 1, 2, 2], 3) == [0, 0, 0, 2, 1, 1, 2, 2]
+
+
+def test_no_row_takes_the_last_positive_of_a_label_that_every_part_can_have():
+    rows = ["b", "b", "", "ab", "a", "", ""]
+    assert given_one(rows, [0, 0, 0, 1, 1, 1, 1], 2) == [0, 0, 0, 1, 0, 1, 1]

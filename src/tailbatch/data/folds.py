@@ -19,6 +19,8 @@ from tailbatch.seeds import stream
 
 FloatArray = npt.NDArray[np.float64]
 
+_NEARLY_ITS_SHARE = 0.75  # a part with fewer of the rows it was to get is dealt again
+
 
 @dataclass(frozen=True, eq=False)
 class Fold:
@@ -75,11 +77,9 @@ def stratified_folds(
             "(the held-out fold is split into validation and test)"
         )
     shares, group_of = np.full(n_folds, 1 / n_folds), _checked_groups(groups, n, n_folds)
+    fold_of = _dealt(labels, group_of, shares, stream(seed, "folds"))
     if group_of is None:
-        fold_of = _deal_rows(labels, shares, stream(seed, "folds"))
         fold_of = _give_each_part_one(labels, fold_of, n_folds)
-    else:
-        fold_of = _deal_groups(labels, group_of, shares, stream(seed, "folds"))
     folds = []
     for number in range(n_folds):
         held_out = np.flatnonzero(fold_of == number)
@@ -91,11 +91,8 @@ def stratified_folds(
                 f"fold {number} gets {pieces} {what}{'' if pieces == 1 else 's'}, too few to split into "
                 "validation and test; ask for fewer folds"
             )
-        halves, draws = np.full(2, 0.5), stream(seed, "halves", number)
-        if held is None:
-            half_of = _deal_rows(labels[held_out], halves, draws)
-        else:
-            half_of = _deal_groups(labels[held_out], held, halves, draws)
+        draws = stream(seed, "halves", number)
+        half_of = _dealt(labels[held_out], held, np.full(2, 0.5), draws)
         train = np.flatnonzero(fold_of != number)
         folds.append(Fold(train, held_out[half_of == 0], held_out[half_of == 1]))
     return tuple(folds)
@@ -110,6 +107,8 @@ def stratified_split(
     groups: npt.ArrayLike | None = None,
 ) -> Fold:
     """Return one stratified split by fractions; the rest is for training.
+
+    Where labels with few positives would leave a part far below its fraction, they are ignored.
 
     Parameters
     ----------
@@ -139,11 +138,7 @@ def stratified_split(
     # A part of fraction 0 wants nothing, and must not win when the others have had enough.
     wanted = np.flatnonzero(fractions)
     group_of = _checked_groups(groups, labels.shape[0], len(wanted))
-    shares, draws = fractions[wanted], stream(seed, "split")
-    if group_of is None:
-        part_of = wanted[_deal_rows(labels, shares, draws)]
-    else:
-        part_of = wanted[_deal_groups(labels, group_of, shares, draws)]
+    part_of = wanted[_deal_to_unequal_parts(labels, group_of, fractions[wanted], seed)]
     parts = [np.flatnonzero(part_of == part) for part in range(3)]
     for part, name in enumerate(("train", "validation", "test")):
         if fractions[part] and not parts[part].size:
@@ -160,6 +155,43 @@ def _present(Y: sparse.csr_array) -> sparse.csr_array:
     places = np.cumsum(is_present, dtype=np.int32) - 1
     shape = Y.shape[0], int(is_present.sum())
     return sparse.csr_array((Y.data, places[Y.indices], Y.indptr), shape=shape)
+
+
+def _dealt(
+    Y: sparse.csr_array,
+    group_of: IntArray | None,
+    fractions: FloatArray,
+    generator: np.random.Generator,
+) -> IntArray:
+    """Return the part of each row, dealt one by one or in whole groups."""
+    if group_of is None:
+        return _deal_rows(Y, fractions, generator)
+    return _deal_groups(Y, group_of, fractions, generator)
+
+
+def _deal_to_unequal_parts(
+    Y: sparse.csr_array, group_of: IntArray | None, shares: FloatArray, seed: int
+) -> IntArray:
+    """Return the part of each row, so that no small part starves.
+
+    The largest part wants every label most until it has its share, so it takes all rows of a label
+    with a single positive, and of one with a few. Where that leaves a part far below its share, the
+    rarest labels are ignored: those with one positive first, then with fewer than 4, 8, and so on.
+    """
+    wanted = np.maximum(np.floor(shares * Y.shape[0]), 1)
+    units = Y if group_of is None else _by_group(Y, group_of)
+    spread = np.bincount(units.indices, minlength=Y.shape[1])  # rows or groups with each label
+    best, reached, least = np.empty(0, dtype=np.int64), -1.0, 1
+    while reached < _NEARLY_ITS_SHARE:
+        kept = sparse.csr_array(Y[:, np.flatnonzero(spread >= least)])
+        part_of = _dealt(kept, group_of, shares, stream(seed, "split"))
+        smallest = (np.bincount(part_of, minlength=len(shares)) / wanted).min()
+        if smallest > reached:
+            best, reached = part_of, smallest
+        if least > spread.max(initial=0):
+            break
+        least *= 2
+    return best
 
 
 def _deal_rows(
@@ -223,8 +255,7 @@ def _deal_groups(
     """
     n, q = Y.shape
     sizes = np.bincount(group_of).astype(np.float64)
-    members = sparse.csr_array((np.ones(n), (group_of, np.arange(n))), shape=(len(sizes), n))
-    counts = sparse.csr_array(members @ Y.astype(np.float64))
+    counts = _by_group(Y, group_of)
     by_label = counts.tocsc()
     remaining = np.asarray(counts.sum(axis=0)).ravel()
     demand = np.rint(np.outer([*remaining, n], fractions) * 2**20) / 2**20  # last row: overall
@@ -250,6 +281,14 @@ def _deal_groups(
         if part_of[group] < 0:  # groups without a label
             deal(group, q)
     return part_of[group_of]
+
+
+def _by_group(Y: sparse.csr_array, group_of: IntArray) -> sparse.csr_array:
+    """Return how many positives of each label each group has."""
+    n = Y.shape[0]
+    shape = int(group_of.max()) + 1, n
+    members = sparse.csr_array((np.ones(n), (group_of, np.arange(n))), shape=shape)
+    return sparse.csr_array(members @ Y.astype(np.float64))
 
 
 def _give_each_part_one(Y: sparse.csr_array, part_of: IntArray, n_parts: int) -> IntArray:
