@@ -70,11 +70,11 @@ minimal: $(DEV)
 	$(BIN)/python scripts/versions.py --oldest
 
 # Rebuilds docs/reproduction.md, docs/selection_evidence.md, docs/finetuning.md and their numbers elsewhere; with
-# STORE=folder, collects the records of the first. Those of the others: python -m reproduction.selection
+# STORE=folder, collects the records of the first. Those of the others: python -m reproduction.few_epochs
 # collect FOLDER and python -m reproduction.finetune FOLDER
 reproduction: $(DEV)
 	$(BIN)/python -m reproduction $(STORE)
-	$(BIN)/python -m reproduction.selection
+	$(BIN)/python -m reproduction.few_epochs
 	$(BIN)/python -m reproduction.finetune
 
 docs: export NO_MKDOCS_2_WARNING = 1

@@ -1,6 +1,6 @@
 """Rebuild docs/reproduction.md, its pictures and its numbers in docs/training.md from the records.
 
-``python -m reproduction`` reads the files in ``records``; ``python -m reproduction STORE`` first adds
+``python -m reproduction`` reads the committed files; ``python -m reproduction STORE`` first adds
 the runs that a store has and they lack.
 """
 
@@ -8,11 +8,13 @@ import re
 import sys
 from pathlib import Path
 
-from reproduction import causes, figures, paper, questions, speed, strategies, superseded
+from reproduction import questions
 from reproduction.cells import collected
-from reproduction.figure import draw_ladder, draw_printed, draw_results, write_drawn
+from reproduction.drawing import draw_ladder, draw_printed, draw_results, write_drawn
+from reproduction.figures import page as figures
 from reproduction.questions import RUNGS, SELECTED, Answers, at
 from reproduction.records import HERE, collect, committed
+from reproduction.table_2 import causes, paper, speed, strategies
 from reproduction.text import ADAPTIVE, RANDOM
 
 from tailbatch.analysis.gains import gain, level
@@ -49,12 +51,12 @@ def page(answers: Answers) -> str:
         strategies.strategies(evidence),
         strategies.minority(evidence),
         strategies.pressures(evidence),
+        strategies.minority_pressures(evidence),
         speed.speed(evidence),
         speed.rate(evidence),
         causes.weights(evidence),
         causes.script(evidence),
         causes.diagnosis(evidence),
-        superseded.superseded(superseded.read()),
     ]
     return "\n\n".join(sections) + "\n"
 

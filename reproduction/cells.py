@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
-from reproduction.text import CONTENDERS, FAST_MLPS, MLPS, RANDOM, RATES, rate_name
+from reproduction.text import CONTENDERS, RANDOM, RATES, rate_name
 
 from tailbatch.analysis import Arm, Dataset, Learner
 from tailbatch.analysis.gains import Gain, gain, where_all_ran
-from tailbatch.analysis.naming import compare_losses, compare_rates, named
+from tailbatch.analysis.naming import compare_rates, named
 from tailbatch.results import RecordSource, RunSpec
 from tailbatch.results.frames import Evidence, read_store
 
@@ -59,22 +59,6 @@ def gain_at(runs: pd.DataFrame, arm: Arm, metric: str, lr: str) -> Gain | None:
     return gain(runs, replace(arm, rate=lr), metric, replace(RANDOM, rate=lr))
 
 
-def by_loss(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the MLP's runs, loss and rate a part of the arm, to be compared fold by fold."""
-    mlp = compare_losses(runs[runs["learner"].isin([*MLPS, *FAST_MLPS])])
-    return compare_rates(mlp, rates_of(mlp))
-
-
-def cells_of(runs: pd.DataFrame) -> list[tuple[Dataset, Learner]]:
-    """Return the datasets and learners of some runs, in order."""
-    return sorted(set(zip(runs["data"], runs["learner"], strict=True)))
-
-
 def preset_cell(spec: RunSpec) -> tuple[str, str, str]:
     """Return the model, preset and dataset of a run with a preset."""
     return spec.model, str(spec.hyperparameters["preset"]), spec.dataset
-
-
-def within(runs: pd.DataFrame, data: Dataset, learner: Learner) -> pd.DataFrame:
-    """Return the runs of one dataset and learner."""
-    return runs[(runs["data"] == data) & (runs["learner"] == learner)]

@@ -12,11 +12,11 @@ from itertools import pairwise, product
 
 import pandas as pd
 from reproduction.cells import at_both_rates, facts_of, gain_at
-from reproduction.figures import complete
+from reproduction.few_epochs.page import budgets as by_budget
+from reproduction.few_epochs.studies import BUDGETS, PREPARATIONS
+from reproduction.few_epochs.studies import rates as choose_rates
+from reproduction.figures.page import complete
 from reproduction.records import committed, runs_of
-from reproduction.selection.page import budgets as by_budget
-from reproduction.selection.studies import BUDGETS, PREPARATIONS
-from reproduction.selection.studies import rates as choose_rates
 from reproduction.text import (
     ADAPTIVE,
     BALANCED,
@@ -450,7 +450,7 @@ def _budgets_not_run(answers: Answers) -> Iterator[str]:
         yield (
             f"{_epochs(epochs).capitalize()} were not run: choosing the rates alone, {timed} runs, "
             f"would take about {hours:.2g} hours, by the seconds of an epoch in the records "
-            "(`python -m reproduction.selection` does them)."
+            "(`python -m reproduction.few_epochs` does them)."
         )
 
 

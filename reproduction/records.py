@@ -1,9 +1,8 @@
 """The committed records: one file per study, written when its runs are there and not touched after.
 
-The study files are here and in a folder for each question, those of the paper's figures in the package;
-their records are in a folder of the same name in ``records``. A file is rewritten only when the store has
-a run of that study which the file lacks, so the history of the repository grows by what is new. Studies
-whose training is superseded have a folder of their own, with the reason.
+Each question has a folder with its study files and their ``records``; the study files of the paper's
+figures come with the package. A file is rewritten only when the store has a run of that study that no
+committed file has, so the history of the repository grows by what is new.
 """
 
 from collections import defaultdict
@@ -27,69 +26,73 @@ from tailbatch.results.frames import read_store
 from tailbatch.study import load_study
 
 HERE = Path(__file__).parent
-RECORDS = HERE / "records"
-#: The folders of studies and of their records; the first is the paper's table.
-ROOMS = ("", "superseded", "ladder", "convergence", "presets", "figures")
+TABLE, PRESETS = "table_2", "table_2/presets"
+#: The folders of study files; ``few_epochs`` and ``finetune`` plan their runs in code.
+QUESTIONS = (TABLE, "ladder", "convergence", PRESETS, "figures")
 #: The paper's figures that show runs; the second is a flowchart.
 FIGURES = (1, 3, 4, 5, 6, 7, 8)
 
 
-def committed(room: str = "", folder: Path = RECORDS) -> RecordSource:
-    """Return the committed records of one folder of studies."""
-    return Archives(folder / room, sorted((folder / room).glob(f"*{SUFFIX}")))
+def record_files(question: str, root: Path = HERE) -> list[Path]:
+    """Return the files of records of one question."""
+    return sorted((root / question / "records").glob(f"*{SUFFIX}"))
 
 
-def runs_of(room: str) -> dict[str, pd.DataFrame]:
-    """Return the runs of each study of a folder, by its name; a dataset is known by its name alone."""
+def committed(question: str = TABLE) -> RecordSource:
+    """Return the committed records of one question."""
+    return Archives(HERE / question, record_files(question))
+
+
+def runs_of(question: str) -> dict[str, pd.DataFrame]:
+    """Return the runs of each study of a question, by its name; a dataset is known by its name alone."""
     frames = {}
-    for path in sorted((RECORDS / room).glob(f"*{SUFFIX}")):
+    for path in record_files(question):
         runs = named(read_store(Archive(path))).runs
         data = [Dataset(name) for name in runs["dataset"]]
         frames[path.name.removesuffix(SUFFIX)] = runs.assign(data=data)
     return frames
 
 
-def plans(digests: Mapping[str, str], room: str = "") -> list[StudyPlan]:
-    """Return what the study files of a folder plan, given the content of the datasets by name."""
+def plans(digests: Mapping[str, str], question: str = TABLE) -> list[StudyPlan]:
+    """Return what the study files of a question plan, given the content of the datasets by name."""
     known = defaultdict(str, digests)
-    if room == "figures":
+    if question == "figures":
         names = [f"figure-{number}" for number in FIGURES]
     else:
-        names = [str(path) for path in sorted((HERE / room).glob("*.toml"))]
+        names = [str(path) for path in sorted((HERE / question).glob("*.toml"))]
     studies = map(load_study, names)
     return [
         StudyPlan(name=study.name, specs=study.specs(known), title=study.title) for study in studies
     ]
 
 
-def lacking(room: str) -> list[RunSpec]:
-    """Return the runs that the study files of a folder plan and its records lack."""
-    records = committed(room)
+def lacking(question: str) -> list[RunSpec]:
+    """Return the runs that the study files of a question plan and its records lack."""
+    records = committed(question)
     digests = {facts.name: facts.digest for facts in records.datasets().values()}
     there = {record.spec.digest for record in records.records()}
-    specs = [spec for plan in plans(digests, room) for spec in plan.specs]
+    specs = [spec for plan in plans(digests, question) for spec in plan.specs]
     return [spec for spec in specs if spec.digest not in there]
 
 
-def collect(store: ResultStore, folder: Path = RECORDS) -> list[Path]:
+def collect(store: ResultStore, root: Path = HERE) -> list[Path]:
     """Write the files of the studies that a store has new runs of, and return them."""
-    if folder.exists():
-        read_archive(open_records(folder), store)
+    kept = {}
+    for path in (path for question in QUESTIONS for path in record_files(question, root)):
+        read_archive(open_records(path), store)
+        kept[path] = {record.spec.digest for record in Archive(path).records()}
     digests = {facts.name: facts.digest for facts in store.datasets().values()}
-    there, earlier, written = store.done(), set[str](), []
-    for room in ROOMS:
-        for plan in plans(digests, room):
+    new, written = store.done().difference(*kept.values()), []
+    for question in QUESTIONS:
+        for plan in plans(digests, question):
             store.keep_study(plan)
-            mine = {spec.digest for spec in plan.specs} & there - earlier
-            path = folder / room / f"{plan.name}{SUFFIX}"
-            kept = (
-                {record.spec.digest for record in Archive(path).records()}
-                if path.exists()
-                else set()
-            )
-            if mine - kept:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_archive(store, path, study=plan.name, without=earlier)
-                written.append(path)
-            earlier |= {spec.digest for spec in plan.specs}
+            mine = {spec.digest for spec in plan.specs} & new
+            if not mine:
+                continue
+            path = root / question / "records" / f"{plan.name}{SUFFIX}"
+            others = store.done() - kept.get(path, set()) - mine
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_archive(store, path, study=plan.name, without=others)
+            new -= mine
+            written.append(path)
     return written

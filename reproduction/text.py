@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from textwrap import fill
 
 import pandas as pd
@@ -15,12 +14,6 @@ from tailbatch.analysis.training import runs_and_folds
 RATES = ("1e-4", "1e-3")
 FAST_RATE = 1e-3
 PAPER_MODELS = tuple(map(Learner, ("c2ae", "mpvae", "paca", "clif", "dela")))
-FAST_MODELS = tuple(Learner(learner.model, rate=FAST_RATE) for learner in PAPER_MODELS)
-#: The MLP at the usual learning rate and at ten times as much, with each of its losses.
-LOSSES = {"bce": "", "weighted_bce": "weighted BCE", "asymmetric": "asymmetric loss"}
-_SETTINGS = '{"prior_bias": false, "reduction": "mean"}'
-MLPS = tuple(Learner("mlp", _SETTINGS, loss) for loss in ("", "weighted_bce", "asymmetric"))
-FAST_MLPS = tuple(replace(learner, rate=FAST_RATE) for learner in MLPS)
 _FALLING = (64.0, 1.0)
 RANDOM, UNIFORM, BALANCED, HARD, ADAPTIVE, MINORITY, CHAIN = map(
     Arm, ("random", "uniform", "balanced", "hard", "adaptive", "minority", "chain")
@@ -70,18 +63,15 @@ def rate_name(lr: float) -> str:
 
 
 def learner_name(learner: Learner) -> str:
-    """Return how the page calls a learner: a model, and its loss or learning rate.
+    """Return what the page calls a learner: a model, and its learning rate if it is not the usual one.
 
     Examples
     --------
-    >>> [learner_name(learner) for learner in MLPS]
-    ['MLP', 'MLP, weighted BCE', 'MLP, asymmetric loss']
-    >>> others = FAST_MLPS[1], Learner("dela"), Learner("mpvae", rate=1e-4)
-    >>> [learner_name(learner) for learner in others]
-    ['MLP, weighted BCE, lr 1e-3', 'DELA', 'MPVAE, lr 1e-4']
+    >>> learner_name(Learner("dela")), learner_name(Learner("mpvae", rate=1e-4))
+    ('DELA', 'MPVAE, lr 1e-4')
     """
-    rate = "" if learner.rate is None else f"lr {rate_name(learner.rate)}"
-    return ", ".join(filter(None, (learner.model.upper(), LOSSES[learner.loss_name], rate)))
+    rate = "" if learner.rate is None else f", lr {rate_name(learner.rate)}"
+    return f"{learner.model.upper()}{rate}"
 
 
 def listed(keys: Iterable[object]) -> str:

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import reproduction.__main__ as reproduction
-from reproduction import causes, cells, costs, figures, paper, questions, records, speed, strategies
-from reproduction.figure import write_drawn
+from reproduction import cells, questions, records
+from reproduction.drawing import write_drawn
+from reproduction.figures import page as figures
+from reproduction.table_2 import causes, costs, paper, speed, strategies
 
 from tailbatch.analysis import Arm, Dataset, Learner, analyze, significance
 from tailbatch.analysis.comparisons import PAPER_METRICS
@@ -210,29 +212,26 @@ def test_learners_are_compared_by_the_rate_they_learn_at():
 
 
 def test_a_study_file_is_written_once_and_not_for_anothers_sake(tmp_path):
-    folder = tmp_path / "records"
-    folder.mkdir()
+    folder, there = tmp_path / "table_2" / "records", records.HERE / "table_2" / "records"
+    folder.mkdir(parents=True)
     for name in ("bibtex", "rate-paca"):
-        shutil.copy(records.RECORDS / f"{name}.jsonl.gz", folder)
+        shutil.copy(there / f"{name}.jsonl.gz", folder)
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     store = ResultStore(tmp_path / "store")
-    assert records.collect(store, folder) == []
-    read_archive(Archive(records.RECORDS / "rate-mpvae.jsonl.gz"), store)
-    assert records.collect(store, folder) == [folder / "rate-mpvae.jsonl.gz"]
+    assert records.collect(store, tmp_path) == []
+    read_archive(Archive(there / "rate-mpvae.jsonl.gz"), store)
+    assert records.collect(store, tmp_path) == [folder / "rate-mpvae.jsonl.gz"]
     assert {name: (folder / name).stat().st_mtime_ns for name in before} == before
     (folder / "bibtex.jsonl.gz").unlink()
-    assert records.collect(store, folder) == [folder / "bibtex.jsonl.gz"]
+    assert records.collect(store, tmp_path) == [folder / "bibtex.jsonl.gz"]
 
 
-def test_the_records_stay_small_and_those_that_are_superseded_say_why():
-    # Those of every page: this one's, and in folders of their own selection's and the fine-tuning's.
+def test_each_question_has_a_folder_with_its_records_which_stay_small():
     files = sorted(records.HERE.rglob("*.jsonl.gz"))
+    assert {path.parent.name for path in files} == {"records"}
     rooms = {path.relative_to(records.HERE).parts[0] for path in files}
-    assert {"records", "selection", "finetune"} <= rooms
-    assert sum(path.stat().st_size for path in files) < 20e6
-    old = [path.stem for path in files if path.parent.name == "superseded"]
-    assert old
-    assert 'reduction = "mean"' in (records.RECORDS / "superseded" / "README.md").read_text()
+    assert rooms == {"table_2", "figures", "ladder", "convergence", "few_epochs", "finetune"}
+    assert sum(path.stat().st_size for path in files) < 12e6
 
 
 def test_every_run_is_one_of_the_plan(evidence):
@@ -270,11 +269,11 @@ def test_every_printed_cell_was_run_or_its_cost_was_measured(evidence):
 
 
 def test_the_runs_of_a_figure_have_a_file_of_their_own(tmp_path):
-    store, folder = ResultStore(tmp_path / "store"), tmp_path / "records"
+    store, folder = ResultStore(tmp_path / "store"), tmp_path / "root"
     read_archive(records.committed("figures"), store)
     written = records.collect(store, folder)
-    assert folder / "figures" / "figure-6.jsonl.gz" in written
-    assert {path.parent.name for path in written} == {"figures"}
+    assert folder / "figures" / "records" / "figure-6.jsonl.gz" in written
+    assert {path.parent.parent.name for path in written} == {"figures"}
     assert records.collect(store, folder) == []
 
 
@@ -336,7 +335,12 @@ def test_the_page_computes_nothing_itself():
     # What reproduction/ shows is computed by tailbatch.analysis, which a report shows, too.
     arithmetic = {"groupby", "agg", "pivot", "pivot_table", "value_counts"}
     arithmetic |= {"mean", "median", "quantile", "rank", "std", "var", "sum", "corr"}
-    for path in sorted(reproduction.HERE.glob("*.py")):
+    paths = [
+        *records.HERE.glob("*.py"),
+        *records.HERE.glob("table_2/*.py"),
+        *records.HERE.glob("figures/*.py"),
+    ]
+    for path in paths:
         called = {
             node.func.attr
             for node in ast.walk(ast.parse(path.read_text()))

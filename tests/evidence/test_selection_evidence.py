@@ -1,10 +1,10 @@
 """The page on what selection adds follows from the committed records."""
 
-from reproduction.selection import page as evidence
+from reproduction.few_epochs import page as evidence
 
 
 def test_the_page_follows_from_the_records():
-    assert evidence.page() == evidence.PAGE.read_text(), "run `python -m reproduction.selection`"
+    assert evidence.page() == evidence.PAGE.read_text(), "run `python -m reproduction.few_epochs`"
 
 
 def test_every_placeholder_is_filled():

@@ -1,10 +1,10 @@
-"""What the printed cells that were not run would cost: ``python -m reproduction.costs``.
+"""What the printed cells that were not run would cost: ``python -m reproduction.table_2.costs``.
 
 Each missing model and dataset is trained for a few steps on one thread, with adaptive batches, and
 extrapolated to what the page needs of it: 100 epochs with random and 100 with adaptive batches; a preset
-needs those with random ones only. The result, ``reproduction/costs.csv``, counts processor time, which a
-busy machine does not inflate. It reads the datasets (``TAILBATCH_DATA``); a cell that is in the table
-already is not measured again.
+needs those with random ones only. The result, ``reproduction/table_2/costs.csv``, counts processor time,
+which a busy machine does not inflate. It reads the datasets (``TAILBATCH_DATA``); a cell that is in the
+table already is not measured again.
 """
 
 import csv
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from reproduction.cells import STAND_INS, collected, preset_cell
-from reproduction.records import committed, lacking
+from reproduction.records import PRESETS, committed, lacking
 
 from tailbatch.analysis.published import dataset_key, directions
 from tailbatch.data import Parts, load_dataset, stratified_folds
@@ -59,7 +59,7 @@ def missing() -> list[Cell]:
     absent = cells[cells["verdict"] == "not run"]
     pairs = zip(absent["model"], absent["dataset"], strict=True)
     usual = [(model.casefold(), "", dataset_key(data)) for model, data in pairs]
-    return list(dict.fromkeys([*usual, *map(preset_cell, lacking("presets"))]))
+    return list(dict.fromkeys([*usual, *map(preset_cell, lacking(PRESETS))]))
 
 
 def parts_of(name: str) -> Parts:

@@ -7,7 +7,7 @@ from itertools import product
 
 import pandas as pd
 from reproduction.cells import STAND_INS, preset_cell
-from reproduction.records import HERE, lacking, plans, runs_of
+from reproduction.records import HERE, PRESETS, TABLE, lacking, plans, runs_of
 from reproduction.text import (
     ADAPTIVE,
     FAST_RATE,
@@ -156,7 +156,7 @@ def presets(evidence: Evidence) -> str:
         ]
         for model in PAPER_MODELS
     }
-    for runs in runs_of("presets").values():
+    for runs in runs_of(PRESETS).values():
         for learner in sorted(set(runs["learner"])):
             name = f"{learner_name(learner)}, preset {json.loads(learner.settings)['preset']}"
             some = runs[runs["learner"] == learner]
@@ -200,7 +200,7 @@ def _presets_not_run() -> str:
     """List the presets that are planned and were not run, and what each would cost."""
     costs = _costs().set_index(["model", "preset", "dataset"])["hours"]
     absent = sorted(
-        (costs.get(cell, math.inf), cell) for cell in set(map(preset_cell, lacking("presets")))
+        (costs.get(cell, math.inf), cell) for cell in set(map(preset_cell, lacking(PRESETS)))
     )
     said = [
         f"{model.upper()} `{preset}` on {data} ({'not measured' if math.isinf(cost) else f'{cost:.2g}'})"
@@ -209,14 +209,14 @@ def _presets_not_run() -> str:
     if not said:
         return "All planned presets were run."
     return (
-        "Planned in `reproduction/presets` and not run, with the hours that 100 epochs of random batches "
-        f"would take, measured as in the next section: {', '.join(said)}."
+        "Planned in `reproduction/table_2/presets` and not run, with the hours that 100 epochs of random "
+        f"batches would take, measured as in the next section: {', '.join(said)}."
     )
 
 
 def _costs() -> pd.DataFrame:
     """Return what cells that were not run would cost; those with usual settings have an empty preset."""
-    return pd.read_csv(HERE / "costs.csv").fillna({"preset": ""})
+    return pd.read_csv(HERE / TABLE / "costs.csv").fillna({"preset": ""})
 
 
 def _preset_rows(name: str, cells: pd.DataFrame, usual: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -261,9 +261,10 @@ def not_run(evidence: Evidence) -> str:
     )
     text = (
         f"{len(rows)} of {len(cells.drop_duplicates(['model', 'dataset']))} cells of the paper's table "
-        "were not run. Each was trained for a few steps on one core (`python -m reproduction.costs`) and "
-        "extrapolated to one fold: 100 epochs with random and 100 with adaptive batches, validation "
-        f"included, in hours of processor time. {stand_ins}"
+        "were not run. Each was trained for a few steps on one core "
+        "(`python -m reproduction.table_2.costs`) and extrapolated to one fold: 100 epochs with random "
+        "and 100 with adaptive batches, validation included, in hours of processor time. "
+        f"{stand_ins}"
     )
     header = ["model", "dataset", "million parameters", "seconds a step", "hours"]
     return "\n\n".join(

@@ -10,7 +10,7 @@ from tailbatch.results.archive import SUFFIX, open_records, read_archive, write_
 from tailbatch.results.frames import read_store
 from tailbatch.study import Study, ThisProcess, run_study
 
-HERE = Path(__file__).parent
+RECORDS = Path(__file__).parent / "records"
 BUDGETS = (1, 3, 10, 30)
 LOSSES = ("weighted_bce", "bce")
 # All labels of GoEmotions have positives enough; its 2,000 most frequent words train in a tenth of the
@@ -83,7 +83,7 @@ KINDS: dict[str, Callable[[int, str, str], Iterator[Study]]] = {
 
 
 def _at_chosen_rate(kind: str, epochs: int, dataset: str, loss: str, **axes: object) -> Study:
-    runs = read_store(open_records(HERE / f"rates-{epochs}{SUFFIX}")).runs
+    runs = read_store(open_records(RECORDS / f"rates-{epochs}{SUFFIX}")).runs
     here = runs[(runs["dataset"] == dataset) & (runs["loss"].replace("", "bce") == loss)]
     lr = best_rate(here, "validation_macro_average_precision")
     models = [{"name": "ensemble", "lr": lr}]
@@ -128,7 +128,7 @@ def run(
 def collect(folder: Path) -> None:
     """Add the records of each store in a folder to the file of its name here."""
     for path in sorted(folder.iterdir()):
-        store, file = ResultStore(path), HERE / f"{path.name}{SUFFIX}"
+        store, file = ResultStore(path), RECORDS / f"{path.name}{SUFFIX}"
         if file.exists():
             read_archive(open_records(file), store)  # a folder may hold a part of the runs
         write_archive(store, file)

@@ -4,7 +4,7 @@ import json
 from itertools import product
 
 import pandas as pd
-from reproduction.records import HERE
+from reproduction.records import HERE, TABLE
 from reproduction.text import (
     ADAPTIVE,
     FOCUS,
@@ -30,7 +30,7 @@ _OVERALL = ("macro_auc", "macro_f")
 
 def weights(evidence: Evidence) -> str:
     """Show the spread of the selection weights, and the ablation without them."""
-    spreads = pd.read_csv(HERE / "weights.csv")
+    spreads = pd.read_csv(HERE / TABLE / "weights.csv")
     rows = [
         (
             row.dataset,

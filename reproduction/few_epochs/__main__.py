@@ -1,13 +1,13 @@
 """What selection adds to sound training: do the runs, and write the page from their records.
 
-    python -m reproduction.selection run FOLDER rates --epochs 1 3 10 30
-    python -m reproduction.selection collect FOLDER
-    python -m reproduction.selection run FOLDER budget --epochs 1 3 10 30
-    python -m reproduction.selection run FOLDER pair --epochs 1 3
-    python -m reproduction.selection run FOLDER settings --epochs 1 3 10
-    python -m reproduction.selection run FOLDER levels --epochs 1
-    python -m reproduction.selection collect FOLDER
-    python -m reproduction.selection
+    python -m reproduction.few_epochs run FOLDER rates --epochs 1 3 10 30
+    python -m reproduction.few_epochs collect FOLDER
+    python -m reproduction.few_epochs run FOLDER budget --epochs 1 3 10 30
+    python -m reproduction.few_epochs run FOLDER pair --epochs 1 3
+    python -m reproduction.few_epochs run FOLDER settings --epochs 1 3 10
+    python -m reproduction.few_epochs run FOLDER levels --epochs 1
+    python -m reproduction.few_epochs collect FOLDER
+    python -m reproduction.few_epochs
 
 FOLDER lies outside the repository and holds the stores; a run that is there is not done again. The last
 command writes docs/selection_evidence.md and its picture.
@@ -17,7 +17,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduction.selection.page import PAGE, budgets, draw, page
+from reproduction.few_epochs.page import PAGE, budgets, draw, page
 
 
 def main() -> None:
@@ -27,9 +27,9 @@ def main() -> None:
         if len(budgets()) > 1:  # one point is no line
             draw()
         return
-    from reproduction.selection import studies  # torch is for training only
+    from reproduction.few_epochs import studies  # torch is for training only
 
-    parser = argparse.ArgumentParser(prog="python -m reproduction.selection")
+    parser = argparse.ArgumentParser(prog="python -m reproduction.few_epochs")
     parser.add_argument("what", choices=["run", "collect"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("kind", choices=list(studies.KINDS), nargs="?")

@@ -10,7 +10,7 @@ from textwrap import fill
 
 import pandas as pd
 from matplotlib.axes import Axes
-from reproduction.figure import legend_above, picture
+from reproduction.drawing import legend_above, picture
 from reproduction.text import table
 
 from tailbatch.analysis import Arm, Dataset
@@ -53,7 +53,7 @@ def read(name: str) -> Evidence | None:
 
     A dataset is known by its name alone, since its rate may depend on the loss.
     """
-    path = HERE / f"{name}{SUFFIX}"
+    path = HERE / "records" / f"{name}{SUFFIX}"
     if not path.exists():
         return None
     evidence = named(read_store(open_records(path)))

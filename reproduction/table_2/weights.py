@@ -1,7 +1,7 @@
-"""How far the selection weights of a dataset spread: ``python -m reproduction.weights``.
+"""How far the selection weights of a dataset spread: ``python -m reproduction.table_2.weights``.
 
 The records do not hold the weights, so this reads the datasets themselves (``TAILBATCH_DATA``) and
-writes ``reproduction/weights.csv``.
+writes ``reproduction/table_2/weights.csv``.
 """
 
 from pathlib import Path
