@@ -6,7 +6,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailbatch import defaults
 from tailbatch.data import Columns, MultiLabelDataset, save_npz, stratified_folds
 from tailbatch.data.preparation import prepare
 from tailbatch.data.tables import no_features
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
-from tailbatch.results import DEFAULT_MODEL, NO_BATCHES, ResultStore, TrainingPlan, recipe_of
+from tailbatch.results import NO_BATCHES, ResultStore, TrainingPlan
 from tailbatch.study import (
     PlannedStore,
     Study,
@@ -49,12 +49,12 @@ def compare(
     X: Any,
     Y: Any = None,
     *,
-    models: Sequence[Entry] = (DEFAULT_MODEL,),
-    strategies: Sequence[Entry] = ("random", "minority"),
+    models: Sequence[Entry] = (defaults.MODEL,),
+    strategies: Sequence[Entry] = defaults.STRATEGIES,
     losses: Sequence[Entry] | None = None,
     selection_pressures: Sequence[str | float] | None = None,
-    folds: int = 5,
-    seeds: Sequence[int] = (0,),
+    n_folds: int = defaults.N_FOLDS,
+    seeds: Sequence[int] = (defaults.SEED,),
     epochs: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
@@ -77,12 +77,12 @@ def compare(
         them; or tables with such a ``name`` and its settings: ``{"name": "mlp", "hidden": [64]}``.
     selection_pressures
         Pressures to try; None is each strategy's default; see `Study`.
-    folds, seeds
+    n_folds, seeds
         Number of cross-validation folds, and of seeds per fold.
     epochs, batch_size, lr
         Training settings; None uses the plan's.
     plan
-        All training settings; None is the default for the models (`tailbatch.results.recipe_of`).
+        All training settings; None is the default for the models (`tailbatch.defaults.recipe_of`).
     name
         Name of the arrays in tables and reports.
     store
@@ -104,13 +104,13 @@ def compare(
     >>> import numpy as np
     >>> import tailbatch
     >>> X = np.random.default_rng(0).random((60, 4))
-    >>> result = tailbatch.compare(X, X[:, :3] > [0.5, 0.6, 0.9], folds=2, epochs=2)
+    >>> result = tailbatch.compare(X, X[:, :3] > [0.5, 0.6, 0.9], n_folds=2, epochs=2)
     >>> result.table()["strategy"].tolist()
-    ['random', 'minority']
+    ['random', 'importance', 'balanced', 'minority']
     """
     place, kept = _place(store)
     datasets = list(_datasets(X, Y, name))
-    recipe = recipe_of(*(_model_name(entry) for entry in models))
+    names = [entry.get("name") if isinstance(entry, Mapping) else entry for entry in models]
     study = Study(
         name="compare",
         title=f"Compared on {', '.join(_called(dataset) for dataset in datasets)}",
@@ -119,12 +119,11 @@ def compare(
         losses=losses,
         strategies=strategies,
         selection_pressures=selection_pressures,
-        n_folds=folds,
+        n_folds=n_folds,
         seeds=seeds,
-        plan=replace(recipe, plan=plan or recipe.plan).plan_with(
+        plan=(plan or TrainingPlan.suited_to(*names)).changed(
             epochs=epochs, batch_size=batch_size, lr=lr
         ),
-        scale=recipe.scale,
     )
     check_data(study, place)
     executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
@@ -178,7 +177,7 @@ class Comparison:
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 4))
-    >>> compare(X, X > 0.5, strategies=["random"], folds=2, epochs=1)
+    >>> compare(X, X > 0.5, strategies=["random"], n_folds=2, epochs=1)
     Comparison of 1 choice, 2 runs; best by validation ...: ensemble, random
     """
 
@@ -362,10 +361,6 @@ def _places(values: "pd.Series[Any]", asked: Sequence[str]) -> list[int]:
     """Return the position of each value among the requested ones."""
     first = {name: position for position, name in enumerate(dict.fromkeys(asked))}
     return [first[value] for value in values]
-
-
-def _model_name(entry: Entry) -> object:
-    return entry.get("name") if isinstance(entry, Mapping) else entry
 
 
 def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]:

@@ -8,7 +8,8 @@ import pandas as pd
 from benchmarks import default_search
 from benchmarks.default_estimator import RECORDS, table
 
-from tailbatch.results import recipe_of
+from tailbatch.defaults import recipe_of
+from tailbatch.results import TrainingPlan
 from tailbatch.study import load_study
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
@@ -24,7 +25,7 @@ def test_the_study_of_the_search_changes_one_thing_of_the_recipe_at_a_time():
     recipe = recipe_of("ensemble")
     specs = study.specs(dict.fromkeys(study.datasets, "0" * 32))
     assert {spec.scale for spec in specs} == {recipe.scale}
-    base = recipe.plan_with(training_loss_every=0)
+    base = TrainingPlan.suited_to("ensemble", training_loss_every=0)
     changes = [(spec.hyperparameters, spec.plan.lr) for spec in specs if spec.dataset == "emotions"]
     assert changes.count(({}, base.lr)) == 1
     assert all(len(given) + (lr != base.lr) <= 1 for given, lr in changes)

@@ -5,11 +5,10 @@ from dataclasses import MISSING, fields
 
 import pytest
 
-from tailbatch import TailbatchClassifier, make_selector
+from tailbatch import TailbatchClassifier, compare, defaults, make_selector
 from tailbatch.cli.models import fit
-from tailbatch.cli.study import compare
-from tailbatch.results import DEFAULT_MODEL, RunSpec, TrainingPlan
-from tailbatch.selection import DEFAULT_STRATEGY
+from tailbatch.cli.study import compare as compare_command
+from tailbatch.results import RunSpec, TrainingPlan
 from tailbatch.study import Study
 
 DOORS = {
@@ -17,6 +16,7 @@ DOORS = {
     "classifier": TailbatchClassifier,
     "fit": fit,
     "compare": compare,
+    "command": compare_command,
     "plan": TrainingPlan,
     "spec": RunSpec,
     "study": Study,
@@ -25,14 +25,14 @@ DOORS = {
 SPELLINGS = {"warm_up": "warm_up_epochs", "folds": "n_folds", "validation": "validation_fraction"}
 
 
-def defaults(door):
+def defaults_of(door):
     """Return the defaults of a function or a dataclass."""
     if inspect.isclass(door) and hasattr(door, "__dataclass_fields__"):
         found = {item.name: item.default for item in fields(door) if item.default is not MISSING}
     else:
         parameters = inspect.signature(door).parameters.values()
         found = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    if door in (compare, fit):
+    if door in (compare_command, fit):
         found = {SPELLINGS.get(name, name): value for name, value in found.items()}
     return found
 
@@ -40,20 +40,35 @@ def defaults(door):
 @pytest.mark.parametrize(
     ("setting", "value", "doors"),
     [
-        ("epochs", None, ["classifier", "fit", "compare"]),
-        ("batch_size", 128, ["make_selector", "classifier", "fit", "compare", "plan"]),
+        ("epochs", None, ["classifier", "fit", "compare", "command"]),
+        ("batch_size", defaults.BATCH_SIZE, ["make_selector", "classifier", "fit", "plan"]),
         ("warm_up_epochs", None, ["make_selector", "classifier", "fit"]),
         ("weight_decay", None, ["classifier"]),
-        ("lr", None, ["classifier", "fit", "compare"]),
-        ("model", DEFAULT_MODEL, ["classifier", "fit"]),
-        ("strategy", DEFAULT_STRATEGY, ["classifier", "fit"]),
+        ("lr", None, ["classifier", "fit", "compare", "command"]),
+        ("model", defaults.MODEL, ["classifier", "fit"]),
+        ("models", (defaults.MODEL,), ["compare", "study"]),
+        ("loss", defaults.LOSS, ["classifier", "fit", "spec"]),
+        ("losses", defaults.LOSS, ["compare", "command", "study"]),
+        ("strategy", defaults.STRATEGY, ["classifier", "fit"]),
+        ("strategies", defaults.STRATEGIES, ["compare", "study"]),
         ("selection_pressure", None, ["make_selector", "classifier"]),
-        ("validation_fraction", 0.1, ["classifier", "fit"]),
-        ("n_folds", 5, ["compare", "spec", "study"]),
-        ("seed", 0, ["make_selector", "fit", "spec"]),
-        ("preparation", "full", ["compare", "spec"]),
+        ("validation_fraction", defaults.VALIDATION_FRACTION, ["classifier", "fit"]),
+        ("n_folds", defaults.N_FOLDS, ["compare", "command", "spec", "study"]),
+        ("seed", defaults.SEED, ["make_selector", "fit", "spec"]),
+        ("seeds", (defaults.SEED,), ["compare", "study"]),
+        ("preparation", defaults.PREPARATION, ["command", "spec"]),
     ],
 )
 def test_defaults_agree(setting, value, doors):
-    found = {name: defaults(DOORS[name])[setting] for name in doors}
+    found = {name: defaults_of(DOORS[name])[setting] for name in doors}
     assert found == dict.fromkeys(doors, value)
+
+
+def test_every_entry_point_trains_a_model_alike():
+    study = Study(name="try", datasets=["debtags"])
+    assert study.plan == TrainingPlan.suited_to(defaults.MODEL)
+    assert study.scale == defaults.recipe_of(defaults.MODEL).scale
+    assert Study.from_dict({"name": "try", "datasets": ["debtags"]}) == study
+    other = Study(name="try", datasets=["debtags"], models=["mlp"])
+    assert other.plan == TrainingPlan.suited_to("mlp") != study.plan
+    assert other.scale == defaults.recipe_of("mlp").scale

@@ -123,7 +123,7 @@ def data(tiny):
     return load_dataset(tiny)
 
 
-QUICK = {"folds": 2, "epochs": 4, "batch_size": 16, "lr": 1e-2}
+QUICK = {"n_folds": 2, "epochs": 4, "batch_size": 16, "lr": 1e-2}
 OUTSIDE_NAMES = {
     "models": ["outside_linear"],
     "strategies": ["random", "outside_worst"],

@@ -120,7 +120,7 @@ def test_a_change_that_rounds_to_zero_has_no_minus():
 
 def test_a_comparison_says_that_a_model_has_no_batches():
     X = np.random.default_rng(0).random((60, 4))
-    made = compare(X, X[:, :3] > 0.6, models=[{"name": "logistic", "C": 1}], folds=2)
+    made = compare(X, X[:, :3] > 0.6, models=[{"name": "logistic", "C": 1}], n_folds=2)
     assert repr(made).endswith("no batches")
     assert "<td>no batches</td>" in made._repr_html_()
     assert made.table()["strategy"].tolist() == ["none"]

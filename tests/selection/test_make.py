@@ -10,11 +10,11 @@ import torch
 from scipy import sparse
 
 from tailbatch.cli.models import fit
+from tailbatch.defaults import STRATEGY
 from tailbatch.errors import SelectionError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.imbalance import selection_weights
 from tailbatch.selection import (
-    DEFAULT_STRATEGY,
     STRATEGIES,
     Geometric,
     HardSelector,
@@ -158,7 +158,7 @@ def test_names_are_suggested():
 
 def test_without_a_name_the_estimator_and_the_command_take_the_recommended_strategy():
     command = inspect.signature(fit).parameters["strategy"].default
-    assert TailbatchClassifier().strategy == command == DEFAULT_STRATEGY
+    assert TailbatchClassifier().strategy == command == STRATEGY
 
 
 @pytest.mark.parametrize("arguments", [(), (Y,), ("hard",)])

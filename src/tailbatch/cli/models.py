@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailbatch import defaults
 from tailbatch.cli.options import (
     Data,
     Kinds,
@@ -65,14 +66,14 @@ def fit(
     model: Annotated[
         str,
         typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True),
-    ] = "ensemble",
+    ] = defaults.MODEL,
     strategy: Annotated[
         str,
         typer.Option(
             help="random, importance, uniform, balanced, hard, adaptive, chain, minority or another "
             "strategy from the documentation."
         ),
-    ] = "random",
+    ] = defaults.STRATEGY,
     pressure: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +92,7 @@ def fit(
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the data; the default depends on the model.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = 128,
+    batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = defaults.BATCH_SIZE,
     lr: Annotated[
         float | None,
         typer.Option(help="Learning rate; the default depends on the model."),
@@ -104,11 +105,11 @@ def fit(
     ] = None,
     validation: Annotated[
         float, typer.Option(help="Share of the rows held out to choose the best epoch.")
-    ] = 0.1,
+    ] = defaults.VALIDATION_FRACTION,
     thresholds: Annotated[
         str, typer.Option(help="Probability above which a label is predicted; or tuned, per label.")
     ] = "0.5",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = defaults.SEED,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -145,13 +146,13 @@ def fit(
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.models import MODELS
     from tailbatch.models.base import check_size
-    from tailbatch.results import recipe_of
+    from tailbatch.results import TrainingPlan
     from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
     _pressure(pressure)
     nested = _nested(settings or [])
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
-    plan = recipe_of(model).plan_with(epochs=epochs, batch_size=batch_size, **budget)
+    plan = TrainingPlan.suited_to(model, epochs=epochs, batch_size=batch_size, **budget)
     with process_group(), _progress(plan) as callback:
         writes = this_rank() == 0  # output and files are the same on every rank
         if writes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailbatch import defaults
 from tailbatch.cli.options import (
     Kinds,
     Labels,
@@ -84,7 +85,7 @@ def compare(
             help="Comma-separated; settings follow a colon: mlp:dropout=0. Baselines without batches: "
             "logistic, balanced_logistic, forest, boosting."
         ),
-    ] = "ensemble",
+    ] = defaults.MODEL,
     losses: Annotated[
         str | None,
         typer.Option(
@@ -93,9 +94,9 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    strategies: Annotated[
-        str, typer.Option(help="Comma-separated.")
-    ] = "random,importance,balanced,minority",
+    strategies: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(
+        defaults.STRATEGIES
+    ),
     pressures: Annotated[
         str | None,
         typer.Option(
@@ -106,14 +107,14 @@ def compare(
     ] = None,
     preparation: Annotated[
         str, typer.Option(help="full, paper, top-2000 or as-published.")
-    ] = "full",
-    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = 5,
+    ] = defaults.PREPARATION,
+    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = defaults.N_FOLDS,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per fold, from 0.")] = 1,
     epochs: Annotated[
         int | None,
         typer.Option(min=1, help="Passes over the rows; the default depends on the models."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1)] = 128,
+    batch_size: Annotated[int, typer.Option(min=1)] = defaults.BATCH_SIZE,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate; the default depends on the models.")
     ] = None,
@@ -135,7 +136,7 @@ def compare(
       tailbatch compare debtags --models mlp,logistic,balanced_logistic,forest
     """
     from tailbatch.comparison import check_data
-    from tailbatch.results import ResultStore, recipe_of
+    from tailbatch.results import ResultStore, TrainingPlan
     from tailbatch.study import Study
 
     _use_data(data_home)
@@ -150,7 +151,7 @@ def compare(
     }
     table = {name: value for name, value in table.items() if value}
     learners = [named_table(text) for text in _names(models)]
-    recipe = recipe_of(*(learner["name"] for learner in learners))
+    names = [learner["name"] for learner in learners]
     study = Study(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
@@ -162,8 +163,7 @@ def compare(
         selection_pressures=None if pressures is None else _names(pressures),
         n_folds=folds,
         seeds=range(seeds),
-        plan=recipe.plan_with(epochs=epochs, batch_size=batch_size, lr=lr),
-        scale=recipe.scale,
+        plan=TrainingPlan.suited_to(*names, epochs=epochs, batch_size=batch_size, lr=lr),
     )
     _only_errors()
     check_data(study, ResultStore(store))

@@ -11,6 +11,7 @@ from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from tailbatch import defaults
 from tailbatch.data import (
     Columns,
     Features,
@@ -43,8 +44,8 @@ from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LossLike
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory
-from tailbatch.results import DEFAULT_MODEL, TrainingPlan, recipe_of
-from tailbatch.selection import DEFAULT_STRATEGY, StrategyLike
+from tailbatch.results import TrainingPlan
+from tailbatch.selection import StrategyLike
 from tailbatch.training import Callback, Rows, prefers_sparse, score_rows
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
@@ -84,7 +85,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         probabilities.
     epochs, batch_size, lr, weight_decay, warm_up_epochs
         See `tailbatch.results.TrainingPlan`. None is what suits the model
-        (`tailbatch.results.recipe_of`): for ``"ensemble"`` five epochs or 1,000 steps, whichever is
+        (`tailbatch.defaults.recipe_of`): for ``"ensemble"`` five epochs or 1,000 steps, whichever is
         more; for the others the paper's plan at a rate of 1e-3.
     validation_fraction
         Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
@@ -178,17 +179,17 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     def __init__(
         self,
-        model: str | ModuleFactory = DEFAULT_MODEL,
-        strategy: StrategyLike = DEFAULT_STRATEGY,
+        model: str | ModuleFactory = defaults.MODEL,
+        strategy: StrategyLike = defaults.STRATEGY,
         selection_pressure: float | str | None = None,
-        loss: LossLike | None = None,
+        loss: LossLike | None = defaults.LOSS,
         class_weight: Any = None,
         epochs: int | None = None,
-        batch_size: int = 128,
+        batch_size: int = defaults.BATCH_SIZE,
         lr: float | None = None,
         weight_decay: float | None = None,
         warm_up_epochs: int | None = None,
-        validation_fraction: float = 0.1,
+        validation_fraction: float = defaults.VALIDATION_FRACTION,
         thresholds: float | str | Sequence[float] = 0.5,
         missing_labels: str = "error",
         scale: bool | str | None = None,
@@ -474,7 +475,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         train = data.take(fold.train)
         validation = data.take(fold.validation) if held_out is None else held_out
         if scaling is None:
-            scale = recipe_of(self.model).scale if self.scale is None else self.scale
+            scale = defaults.recipe_of(self.model).scale if self.scale is None else self.scale
             scaling = fit_scaling(scale, train.X)
         self.scaling_ = scaling
         train, validation = (replace(part, X=self._scaled(part.X)) for part in (train, validation))

@@ -18,7 +18,7 @@ from tailbatch.losses import Loss, LossLike
 from tailbatch.losses.make import loss_table
 from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, make_model
-from tailbatch.results import TrainingPlan, recipe_of
+from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
 from tailbatch.training import Trainer, Training, check_scheduler
 
@@ -59,7 +59,7 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
         budget = {name: nested[name] for name in ("epochs", "steps") if name in nested}
         if nested.get("early_stopping") is not None:
             nested.setdefault("evaluate_every", None)  # nothing can be stopped by one evaluation
-        plan = replace(recipe_of(classifier.model).plan_with(**given | budget), **nested)
+        plan = replace(TrainingPlan.suited_to(classifier.model, **given | budget), **nested)
     except TypeError as error:
         raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
     check_scheduler(plan)

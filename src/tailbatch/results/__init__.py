@@ -1,6 +1,5 @@
 """Run specifications, records and stores: one immutable JSON file per run."""
 
-from tailbatch.results.recipe import DEFAULT_MODEL, Recipe, recipe_of
 from tailbatch.results.record import (
     DatasetFacts,
     RunFailure,
@@ -20,11 +19,9 @@ from tailbatch.results.spec import (
 from tailbatch.results.store import ResultStore
 
 __all__ = [
-    "DEFAULT_MODEL",
     "NO_BATCHES",
     "DatasetFacts",
     "Pressure",
-    "Recipe",
     "RecordSource",
     "ResultStore",
     "RunFailure",
@@ -34,6 +31,5 @@ __all__ = [
     "TrainingPlan",
     "parse_pressure",
     "pressure_text",
-    "recipe_of",
     "validation_column",
 ]

@@ -5,12 +5,13 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, cached_property
 from numbers import Real
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from tailbatch import defaults
 from tailbatch.errors import ResultError
 from tailbatch.results.schema import FORMER, SCHEMA, digest_of, former_digest, refuse_option
 
@@ -104,7 +105,7 @@ class TrainingPlan:
     """
 
     epochs: int = 100
-    batch_size: int = 128
+    batch_size: int = defaults.BATCH_SIZE
     lr: float = 1e-4
     weight_decay: float = 1e-4
     warm_up_epochs: int = 3
@@ -152,6 +153,31 @@ class TrainingPlan:
             raise ResultError(
                 f"sample_loss_epochs must lie between 1 and epochs ({self.epochs}), got {late[0]}"
             )
+
+    @classmethod
+    def suited_to(cls, *models: object, **changes: Any) -> Self:
+        """Return the plan that suits these models, with other settings; None leaves one as it is.
+
+        An explicit number of epochs or steps is exact, on small data too. Of few epochs at most a tenth
+        is warm-up, so that selection has epochs to work in.
+
+        Examples
+        --------
+        >>> TrainingPlan.suited_to("ensemble", epochs=2, lr=None).n_epochs(n_samples=128)
+        2
+        >>> TrainingPlan.suited_to("mlp", epochs=2).warm_up_epochs
+        0
+        """
+        return cls(**defaults.recipe_of(*models).plan).changed(**changes)
+
+    def changed(self, **changes: Any) -> Self:
+        """Return the plan with other settings, as `suited_to`."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(epochs := given.get("epochs"), int):
+            given.setdefault("warm_up_epochs", min(self.warm_up_epochs, epochs // 10))
+        if given.keys() & {"epochs", "steps"}:
+            given.setdefault("min_steps", None)
+        return replace(self, **given)
 
     def n_epochs(self, n_samples: int) -> int:
         """Return how many epochs training on this many samples takes; the last may be cut short."""
@@ -216,8 +242,8 @@ class RunSpec:
 
     dataset: str
     dataset_digest: str
-    preparation: str = "full"
-    n_folds: int = 5
+    preparation: str = defaults.PREPARATION
+    n_folds: int = defaults.N_FOLDS
     fold: int = 0
     model: str = "mlp"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
@@ -226,7 +252,7 @@ class RunSpec:
     strategy: str = "adaptive"
     selection_pressure: Pressure = 16.0
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    seed: int = defaults.SEED
     plan: TrainingPlan = field(default_factory=TrainingPlan)
     scale: str = "minmax"
 

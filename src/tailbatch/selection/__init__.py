@@ -15,7 +15,6 @@ from tailbatch.selection.importance import ImportanceSelector, gradient_norms, p
 from tailbatch.selection.label_first import ClassAwareSelector, CoverageSelector
 from tailbatch.selection.loss_driven import LossDrivenSelector, mean_loss
 from tailbatch.selection.make import (
-    DEFAULT_STRATEGY,
     STRATEGIES,
     SelectorFactory,
     StrategyLike,
@@ -35,7 +34,6 @@ from tailbatch.selection.warm_up import WarmUp
 from tailbatch.selection.weighting import weighted_mean
 
 __all__ = [
-    "DEFAULT_STRATEGY",
     "STRATEGIES",
     "AdaptiveSelector",
     "BalancedSelector",

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 
 from scipy import sparse
 
+from tailbatch.defaults import BATCH_SIZE, SEED
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import selection_weights
 from tailbatch.registry import Registry, check_known, qualified_name
@@ -82,20 +83,16 @@ for _kind in (
 ):
     register_strategy(_kind)
 
-DEFAULT_STRATEGY = RandomSelector.strategy
-"""What the estimator uses where none is named. With sound training and enough steps, no strategy was
-shown to be better than shuffled epochs; where epochs are few, try ``importance``."""
-
 
 def make_selector(
     strategy: StrategyLike,
     Y: object,
     *,
     X: object = None,
-    batch_size: int = 128,
+    batch_size: int = BATCH_SIZE,
     selection_pressure: float | Schedule | str | None = None,
     warm_up_epochs: int | None = None,
-    seed: int = 0,
+    seed: int = SEED,
     epochs: int | None = None,
     shuffle: bool = True,
     loss: object = None,

@@ -6,13 +6,14 @@ import math
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from tailbatch import defaults
 from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data.preparation import check_preparation
 from tailbatch.data.scaling import SCALINGS
@@ -81,9 +82,11 @@ class Study:
     seeds
         Each varies initial weights, batches and noise, but not the folds.
     plan
-        How every run is trained.
+        How every run is trained; None is what suits the models (`tailbatch.defaults.recipe_of`). The
+        table ``plan`` of a file changes that plan.
     scale
-        How features are scaled by the training rows: a name of `tailbatch.data.scaling`, or ``"auto"``.
+        How features are scaled by the training rows: a name of `tailbatch.data.scaling`, or ``"auto"``;
+        None is what suits the models.
     title, shows
         A one-line title, and the tables and figures of the paper that the runs reproduce.
 
@@ -100,17 +103,17 @@ class Study:
 
     name: str
     datasets: Sequence[NamedEntry]
-    preparations: Sequence[str] = ("full",)
-    models: Sequence[Entry] = ("mlp",)
-    losses: Sequence[Entry] | None = None
-    strategies: Sequence[Entry] = ("random", "adaptive")
+    preparations: Sequence[str] = (defaults.PREPARATION,)
+    models: Sequence[Entry] = (defaults.MODEL,)
+    losses: Sequence[Entry] | None = defaults.LOSS
+    strategies: Sequence[Entry] = defaults.STRATEGIES
     selection_pressures: Sequence[str | float] | None = None
     batch_sizes: Sequence[int] | None = None
-    n_folds: int = 5
+    n_folds: int = defaults.N_FOLDS
     folds: Sequence[int] | None = None
-    seeds: Sequence[int] = (0,)
-    plan: TrainingPlan = field(default_factory=TrainingPlan)
-    scale: str = "minmax"
+    seeds: Sequence[int] = (defaults.SEED,)
+    plan: TrainingPlan = None  # type: ignore[assignment]  # set by __post_init__
+    scale: str = None  # type: ignore[assignment]
     title: str = ""
     shows: Sequence[str] = ()
 
@@ -119,6 +122,11 @@ class Study:
         for field_, key in (("model", "models"), ("loss", "losses"), ("strategy", "strategies")):
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, named(field_, getattr(self, key)))
+        names = self._names_of_models()
+        if self.plan is None:
+            object.__setattr__(self, "plan", TrainingPlan.suited_to(*names))
+        if self.scale is None:
+            object.__setattr__(self, "scale", defaults.recipe_of(*names).scale)
         check_distinct(self.sources)
         check_known("metric", self.plan.best_by, METRICS, error=StudyError)
         check_known("scaling", self.scale, [*SCALINGS, "auto"], error=StudyError)
@@ -222,10 +230,12 @@ class Study:
                 f"add one of: {', '.join(MODELS)}"
             )
 
+    def _names_of_models(self) -> list[str]:
+        return [_settings(entry)[0] for entry in self.models]
+
     @property
     def _networks(self) -> list[str]:
-        names = (_settings(entry)[0] for entry in self.models)
-        return [name for name in names if name not in CLASSICAL]
+        return [name for name in self._names_of_models() if name not in CLASSICAL]
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -290,7 +300,7 @@ class Study:
             known_fields(cls, values)
         except ResultError as error:
             raise StudyError(str(error)) from error
-        return cls(**values | {"plan": _plan(values.get("plan", {}))})
+        return cls(**values | ({"plan": _plan(values["plan"])} if "plan" in values else {}))
 
     @classmethod
     def from_toml(cls, path: Path, *, quick: bool = False) -> Self:
