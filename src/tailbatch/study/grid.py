@@ -123,9 +123,9 @@ class Study:
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, named(field_, getattr(self, key)))
         names = self._names_of_models()
-        if self.plan is None:
+        if vars(self)["plan"] is None:
             object.__setattr__(self, "plan", TrainingPlan.suited_to(*names))
-        if self.scale is None:
+        if vars(self)["scale"] is None:
             object.__setattr__(self, "scale", defaults.recipe_of(*names).scale)
         check_distinct(self.sources)
         check_known("metric", self.plan.best_by, METRICS, error=StudyError)
