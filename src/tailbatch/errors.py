@@ -1,10 +1,12 @@
 """The exceptions of the package, and the import of optional packages."""
 
+import math
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from numbers import Integral, Real
 from types import ModuleType
 
 _BREAK = re.compile(r"\s*[\r\n\t]\s*")
@@ -99,7 +101,9 @@ class TrainingError(TailbatchError, RuntimeError):
 
 
 class TrainingInterrupted(TailbatchError):
-    """Training was interrupted; its state is saved."""
+    """Training was interrupted; its state is saved. `signal_name` is the signal that asked for it."""
+
+    signal_name = "SIGINT"
 
 
 class ResultError(TailbatchError, ValueError):
@@ -110,8 +114,58 @@ class StudyError(TailbatchError, ValueError):
     """A study requests something that does not exist."""
 
 
+class SettingError(TailbatchError, ValueError):
+    """A setting was given a value that it cannot have."""
+
+
 class MissingExtraError(TailbatchError, ImportError):
     """An optional package is required but not installed."""
+
+
+def check_number(
+    name: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    whole: bool = False,
+    remark: str = "",
+    error: type[TailbatchError] = SettingError,
+) -> None:
+    """Raise unless a setting is a finite number within its bounds.
+
+    Parameters
+    ----------
+    name, value
+        The setting, as the caller named it.
+    least, above, below
+        Bounds; `least` may be reached, `above` and `below` may not.
+    whole
+        Whether it must be an integer.
+    remark
+        What else to say, for instance what 0 would do.
+    error
+        The class of the error.
+
+    Examples
+    --------
+    >>> check_number("random_state", -1, least=0, whole=True)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.SettingError: random_state must be a whole number from 0, got -1
+    >>> check_number("validation_fraction", 1, least=0, below=1)
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.SettingError: validation_fraction must be a number from 0 and below 1, got 1
+    """
+    is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if is_number and least <= value < below and above < value:  # type: ignore[operator]
+        return
+    bounds = {"from": least, "above": above, "and below": below}
+    said = " ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+    kind = "a whole number" if whole else "a number"
+    raise error(f"{name} must be {kind} {said}".rstrip() + f", got {value!r:.60}{remark}")
 
 
 def require(module: str, *, extra: str) -> ModuleType:

@@ -59,8 +59,8 @@ def test_predict_keeps_columns_and_writes_tags(folder):
     assert list(table.columns) == ["ticket", "tags"]
     known = {"bug", "billing", "rare", ""}
     assert {tag for cell in table["tags"] for tag in cell.split(";")} <= known
-    run("predict", folder / "m", folder / "t.jsonl", "--out", folder / "p.csv", "--digits", 2)
-    values = pd.read_csv(folder / "p.csv").to_numpy()
+    run("predict", folder / "m", folder / "t.jsonl", "--out", folder / "d.csv", "--digits", 2)
+    values = pd.read_csv(folder / "d.csv").to_numpy()
     np.testing.assert_allclose(values, values.round(2), atol=1e-12)
 
 

@@ -284,7 +284,17 @@ COMMANDS = {
     "a validation share of 1": (
         saved(),
         f"{LISTED} --validation 1",
-        "fractions from 0 that leave rows",
+        "--validation must be a number from 0 and below 1, got 1",
+    ),
+    "a negative validation share": (
+        saved(),
+        f"{LISTED} --validation -1",
+        "--validation must be a number from 0 and below 1, got -1",
+    ),
+    "a negative seed": (
+        saved(),
+        f"{LISTED} --seed -1",
+        "--seed must be a whole number from 0, got -1",
     ),
     # a model and another file
     "no model": (saved(), PREDICT.replace("model", "modle"), "there is no classifier in modle"),
@@ -420,6 +430,8 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
         (lambda: fit(X, [["a"]] * 3, columns=Columns()), "columns= is for a pandas data frame"),
         (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text=["subjct"])), "did you mean 'subject'"),
         (lambda: Columns(kinds={"a": "txt"}), "did you mean 'text'"),
+        (lambda: fit(X, np.eye(3), validation_fraction=-0.5), "validation_fraction must be .* got -0.5"),
+        (lambda: fit(X, np.eye(3), random_state=-1), "random_state must be a whole number from 0, got"),
         (lambda: Columns(missing="drop"), "missing must be 'error' or 'impute'"),
         (lambda: fit(FRAME.assign(x=[[1]] * ROWS), [["a"]] * ROWS), "kinds={'x': 'ignore'}"),
         (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text_encoder=len)), "text encoder must give"),

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from tailbatch.cli import models
 from tailbatch.cli.app import app
+from tailbatch.data import load_dataset
+from tailbatch.data.labels import label_sets
 from tailbatch.errors import DataError, ModelError, TailbatchError
 from tailbatch.estimator import TailbatchClassifier
 
@@ -97,7 +99,11 @@ def test_predictions_have_a_column_for_each_label(table, model, tmp_path, suffix
     assert predictions.shape == (80, 3)
     assert predictions.to_numpy().min() > 0
     assert predictions.to_numpy().max() < 1
-    run("predict", model, table, "--out", out, "--kind", "labels")
+    before = out.read_bytes()
+    with pytest.raises(DataError, match="exists: choose another file, or add --overwrite"):
+        run("predict", model, table, "--out", out, "--kind", "labels")
+    assert out.read_bytes() == before
+    run("predict", model, table, "--out", out, "--kind", "labels", "--overwrite")
     labels = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
     thresholds = TailbatchClassifier.load(model).thresholds_
     assert np.array_equal(labels.to_numpy(), predictions.to_numpy() > thresholds)
@@ -171,6 +177,23 @@ def test_label_names_that_a_spreadsheet_would_run_are_disarmed(table, tmp_path):
     assert (tmp_path / "p.csv").read_text().startswith("'=HYPERLINK(1),tag_wide")
 
 
+def test_tags_that_contain_the_separator_are_read_back_whole(tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.random(60).round(3)
+    tags = [["a;b", "c"] if value > 0.5 else ["c"] for value in x]
+    frame = pd.DataFrame({"x": x, "tags": tags})
+    frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
+    run("fit", tmp_path / "t.jsonl", "--labels", "tags", "--out", tmp_path / "m", *FAST)
+    run("predict", tmp_path / "m", tmp_path / "t.jsonl", "--kind", "tags", "--keep", "x", "--out",
+        tmp_path / "p.csv")  # fmt: skip
+    written = load_dataset(tmp_path / "p.csv", labels="tags")
+    assert set(written.label_names) <= {"a;b", "c"}
+    classifier = TailbatchClassifier.load(tmp_path / "m")
+    predicted = classifier.predict(frame[["x"]], as_sets=True)
+    assert label_sets(written.Y, written.label_names) == predicted
+    assert {"a;b", "c"} in predicted
+
+
 def test_fit_takes_a_loss(table, tmp_path):
     options = "--loss", "weighted_bce:power=1:max_weight=2"
     run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *options)
@@ -233,20 +256,20 @@ def test_nested_settings_reach_the_model(table, tmp_path):
     assert classifier.selection_pressure_ == 8
 
 
-def stopped_by_ctrl_c(arguments, monkeypatch):
-    """Run a fit and press Ctrl-C after its second epoch."""
+def stopped_by_ctrl_c(arguments, monkeypatch, number=signal.SIGINT):
+    """Run a fit and press Ctrl-C, or send another signal, after its second epoch."""
     shown = models._line
 
     def line_and_ctrl_c(epoch, epochs):
         if epoch.number == 2:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return shown(epoch, epochs)
 
     with monkeypatch.context() as patch:
         patch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
         patch.setattr(models, "_line", line_and_ctrl_c)
         stopped = run(*arguments)
-    assert stopped.exit_code == 130
+    assert stopped.exit_code == 128 + number
     return stopped
 
 
@@ -284,7 +307,8 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
 def test_resume_with_another_option_of_the_loss_is_refused(table, tmp_path, monkeypatch):
     arguments = ["fit", table, "--labels", "tag_", "--out", tmp_path / "m", *FAST]
     arguments += ["--loss", "focal"]
-    stopped_by_ctrl_c(arguments, monkeypatch)
+    stopped = stopped_by_ctrl_c(arguments, monkeypatch, signal.SIGTERM)
+    assert "stopped by SIGTERM in epoch 3" in stopped.stderr
     with pytest.raises(TailbatchError, match=r"\(its loss__gamma is 2\.0, this one's is 3\)"):
         run(*arguments, "--resume", "--set", "loss__gamma=3")
     assert run(*arguments, "--resume", "--set", "loss__gamma=2").exit_code == 0

@@ -355,7 +355,7 @@ def test_a_study_file_runs_with_labels_by_name(command, tmp_path):
 
 def test_status_says_how_far_a_study_is(command, tmp_path):
     assert command(*quick(tiny_file(tmp_path)))[0] == 0
-    assert "4 of 4" in command("study", "status", "records")[1]
+    assert "4 of 4" in command("study", "status", "--store", "records")[1]
     store = ResultStore("records")
     (name,) = names()
     runs = [record.spec for record in store.records(name)]
@@ -363,7 +363,7 @@ def test_status_says_how_far_a_study_is(command, tmp_path):
         (tmp_path / "records" / "runs" / f"{spec.digest}.json").unlink()
     store.note_epoch(runs[0], 3)
     store.keep_failure(RunFailure(spec=runs[1], message="no"))
-    code, out, _ = command("study", "status", "records")
+    code, out, _ = command("study", "status", "--store", "records")
     assert code == 0
     row = next(line.split() for line in out.splitlines() if "compare" in line)
     assert row[:6] == [name, "2", "of", "4", "1", "1"]
@@ -401,7 +401,7 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
 
     monkeypatch.setattr("tailbatch.study.run_study", stop)
     code, _, err = command(*quick(tiny_file(tmp_path)))
-    assert code == 130
+    assert code == 143
     assert "Run the same command again to resume" in " ".join(err.split())
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -424,7 +424,7 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),
         (
-            ("study", "status", "nowhere"),
+            ("study", "status", "--store", "nowhere"),
             "there is no study in nowhere: start one with `tailbatch study run`",
         ),
         (

@@ -308,7 +308,14 @@ class Predict(_Files):
 
     def arguments(self):
         model, data = fitted()
-        return ["predict", str(model), str(data), "--out", str(self.folder / "predictions.csv")]
+        return [
+            "predict",
+            str(model),
+            str(data),
+            "--out",
+            str(self.folder / "predictions.csv"),
+            "--overwrite",
+        ]
 
 
 class Export(_Files):

@@ -37,7 +37,7 @@ def test_the_host_random_state_is_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1, "folds"), "seed must be an integer from 0, got -1"),
+        ((-1, "folds"), "seed must be a whole number from 0, got -1"),
         ((0, "folds", -1), "at most two counters"),
         ((0, "folds", 2**64), "at most two counters"),
         ((0, "folds", 1, 2, 3), "at most two counters"),

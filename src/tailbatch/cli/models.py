@@ -3,6 +3,7 @@
 Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from tailbatch.cli.options import (
 from tailbatch.cli.terminal import (
     advice_of_fit,
     count,
+    exit_code,
     named_table,
     named_value,
     number,
@@ -193,7 +195,7 @@ def fit(
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
             if writes:
                 typer.echo(f"\n{stopped}\nTo resume: {again} --resume", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(exit_code(stopped.signal_name)) from None
     if writes:
         _keep(classifier, out)
 
@@ -213,7 +215,8 @@ def predict(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="Probabilities, zeros and ones, or one column of tags, such as bug;billing."
+            help="Probabilities, zeros and ones, or one column of tags: bug;billing, or a quoted list "
+            "if a tag contains a semicolon."
         ),
     ] = Kind.PROBA,
     keep: Annotated[
@@ -224,6 +227,9 @@ def predict(
     ] = None,
     digits: Annotated[int, typer.Option(min=1, max=17, help="Digits of a probability.")] = 4,
     labels: Labels = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file, if there is one.")
+    ] = False,
 ) -> None:
     """Predict the labels of a file: one row per row of the file, one column per label.
 
@@ -242,6 +248,8 @@ def predict(
 
     if out.suffix not in (".csv", ".parquet"):
         raise DataError(f"{out} must end in .csv or .parquet")
+    if out.exists() and not overwrite:
+        raise DataError(f"{out} exists: choose another file, or add --overwrite")
     classifier = TailbatchClassifier.load(folder)
     features, frame = features_of(data, labels, classifier)
     table = kept_columns(frame, keep, data)
@@ -251,12 +259,19 @@ def predict(
     else:
         values = pd.DataFrame(classifier.predict(features), columns=names)
     if kind is Kind.TAGS:
-        rows = label_sets(values.to_numpy(), names)
-        values = pd.DataFrame({"tags": [";".join(sorted(row)) for row in rows]})
+        rows = [sorted(row) for row in label_sets(values.to_numpy(), names)]
+        values = pd.DataFrame({"tags": _tags(rows, names)})
     write_table(pd.concat([table, values], axis=1), out)
     typer.echo(
         f"{count(len(values), 'row')} and {count(len(names), 'label')} in {printable(str(out))}"
     )
+
+
+def _tags(rows: list[list[str]], names: list[str]) -> list[str]:
+    """Return the tags of each row as text; with quotes if a name contains the separator."""
+    if any(";" in name for name in names):
+        return [json.dumps(row, ensure_ascii=False) for row in rows]
+    return [";".join(row) for row in rows]
 
 
 def register(app: typer.Typer) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -28,7 +28,7 @@ from tailbatch.cli.options import (
     note,
     refuse_missing_file,
 )
-from tailbatch.cli.terminal import named_table, printable
+from tailbatch.cli.terminal import exit_code, named_table, printable
 from tailbatch.errors import ResultError, require
 from tailbatch.files import replacing
 
@@ -279,14 +279,12 @@ def run_one(
 
 
 @app.command()
-def status(
-    store: Annotated[Path, typer.Argument(help="Folder of the records.")] = Path("tailbatch-store"),
-) -> None:
+def status(store: StoreOption = Path("tailbatch-store")) -> None:
     """Show the progress of the studies of a store, including those running on other machines.
 
     For example:
 
-      tailbatch study status records
+      tailbatch study status --store records
     """
     from tailbatch.cli.study_display import show_status
     from tailbatch.results import ResultStore
@@ -358,9 +356,9 @@ def _run(
                 outcome = run_study(
                     study, store, executor, workers=count, listen=live.update, own_name=own_name
                 )
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stopped:
             display.stopped(live.progress, folder)
-            raise
+            raise typer.Exit(exit_code(str(stopped) or "SIGINT")) from None
     display.failures(outcome.failures)
     if outcome.failures and not outcome.done + outcome.skipped:
         raise typer.Exit(1)  # there is nothing to report
@@ -407,7 +405,11 @@ def _cores() -> int:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Let SIGTERM stop a study as Ctrl-C does."""
-    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    former = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:

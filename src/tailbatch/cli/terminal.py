@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shlex
+import signal
 from typing import Any
 
 from tailbatch.errors import StudyError
@@ -149,6 +150,17 @@ def number(value: float, digits: int = 2) -> str:
     ('1,234.50', '-', '7')
     """
     return f"{value:,.{digits}f}" if math.isfinite(value) else "-"
+
+
+def exit_code(signal_name: str) -> int:
+    """Return the exit code of a process that a signal stopped, as shells count.
+
+    Examples
+    --------
+    >>> exit_code("SIGINT"), exit_code("SIGTERM")
+    (130, 143)
+    """
+    return 128 + signal.Signals[signal_name]
 
 
 def named_value(text: str) -> tuple[str, Any]:

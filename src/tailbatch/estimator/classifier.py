@@ -20,7 +20,7 @@ from tailbatch.data import (
     fit_scaling,
     stratified_split,
 )
-from tailbatch.errors import DataError, ModelError
+from tailbatch.errors import DataError, ModelError, check_number
 from tailbatch.estimator.card import CARD, model_card, training_facts
 from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
 from tailbatch.estimator.columns import encoded, fitted_columns
@@ -262,6 +262,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """
         plan = plan_of(self)
         check_best_by(plan.best_by)
+        check_number("validation_fraction", self.validation_fraction, least=0, below=1)
+        seed = seed_of(self.random_state)
         if validation_data is None and not self.validation_fraction:
             self._refuse_without_validation(plan)
         earlier = self._to_start_from()
@@ -269,7 +271,6 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         thresholds = checked_thresholds(self.thresholds, data.n_labels)
         weights = checked_sample_weight(sample_weight, data.n_samples)
         check_weighable(self.model, self.loss, self.strategy, self._nested("strategy__"), weights)
-        seed = seed_of(self.random_state)
         held_out = None if validation_data is None else self._validation_data(validation_data)
         parts, rows = self._parts(data, held_out, seed, None if earlier is None else earlier[1])
         refuse_all_missing(parts.train.missing)

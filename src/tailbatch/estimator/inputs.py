@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from tailbatch.data import Features, LabelMatrix
 from tailbatch.data.labels import stored_labels
-from tailbatch.errors import DataError, ModelError, did_you_mean
+from tailbatch.errors import DataError, ModelError, check_number, did_you_mean
 
 
 class Labels(NamedTuple):
@@ -217,6 +217,7 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, Integral):
+        check_number("random_state", random_state, least=0, whole=True)
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 

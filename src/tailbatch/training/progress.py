@@ -288,9 +288,11 @@ class Progress:
     def interrupt(self, path: Path, signal_name: str) -> NoReturn:
         """Save and stop because a signal requested it."""
         self.save(path)
-        raise TrainingInterrupted(
+        stopped = TrainingInterrupted(
             f"stopped by {signal_name} in epoch {len(self.epochs) + 1}; everything so far is in {path}"
         )
+        stopped.signal_name = signal_name
+        raise stopped
 
     def _settings(self) -> dict[str, Any]:
         """Return the facts two trainings must share for one to continue the other."""
