@@ -1,4 +1,4 @@
-"""Batch selection and losses for rare labels in imbalanced multi-label data.
+"""Learn the rare labels of imbalanced multi-label data, in PyTorch.
 
 The subpackages, lowest layer first; each imports only from those above it in this list:
 

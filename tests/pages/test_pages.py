@@ -1,6 +1,6 @@
 """Every snippet of the README and the guide runs, or is checked as far as possible without running.
 
-- ``python`` blocks run, in the order of their page.
+- ``python`` blocks run, in the order of their page. A ``text`` block right below one is what it prints.
 - ``console`` blocks run in between: each ``$ tailbatch ...`` must succeed and print the output below it,
   if any (``...`` matches anything, as in a doctest).
 - ``bash`` blocks, and those without a language, need something a test lacks, such as a cluster or days.
@@ -16,9 +16,12 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
+from scripts.docs_pictures import BY_LABEL, drawn
 
+import tailbatch
 from tailbatch import __version__
 from tailbatch.cli import main
 from tailbatch.cli.app import app
@@ -31,6 +34,7 @@ PAGES = [
 ]
 GUIDE = [page for page in PAGES if page.parent != ROOT / "docs" / "reference"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+OUTPUT = re.compile(r"```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Not run: other languages, and a recipe with its own test (tests/integrations/test_recipes.py).
@@ -88,12 +92,16 @@ def shell(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name_of)
-def test_the_snippets_of_a_page_run(page, readers_files, shell):
+def test_the_snippets_of_a_page_run(page, readers_files, shell, capsys):
     names = {"__name__": "page"}
     for language, text, line in blocks(page):
         if language == "python":
+            capsys.readouterr()
             # Compiled with the page's line numbers, so that a failure points into the page.
             exec(compile("\n" * line + text, str(page), "exec"), names)
+            if expected := OUTPUT.match(page.read_text().partition(text)[2]):
+                printed = capsys.readouterr().out
+                assert doctest.OutputChecker().check_output(expected[1], printed, LOOSELY), printed
         elif language == "console":
             for command, expected in COMMAND.findall(text):
                 got = shell(command)
@@ -187,12 +195,24 @@ def test_the_files_to_touch_exist():
     assert [path for path in named if not any((f / path).exists() for f in folders)] == []
 
 
-def test_the_benchmarks_of_the_readme_are_those_that_were_measured():
-    measured = set(re.findall(r"[\d.,]*\d", (ROOT / "benchmarks" / "README.md").read_text()))
-    section = (ROOT / "README.md").read_text().split("## Benchmarks\n")[1].split("\n## ")[0]
-    rows = [line.split("|") for line in section.splitlines() if line.startswith("|")][2:]
-    figures = [
-        figure for row in rows for cell in row[2:] for figure in re.findall(r"[\d.,]*\d", cell)
+def test_one_sentence_says_everywhere_what_this_is():
+    said = re.search(r"\*\*(.*)\.\*\*", (ROOT / "README.md").read_text())[1]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["description"] == said
+    assert f"**{said}.**" in (ROOT / "docs" / "index.md").read_text()
+    assert f"site_description: {said}\n" in (ROOT / "mkdocs.yml").read_text()
+    assert tailbatch.__doc__.startswith(f"{said}.\n")
+
+
+def test_the_picture_and_the_numbers_of_the_readme_follow_from_what_was_measured():
+    measured = pd.read_csv(BY_LABEL)
+    assert BY_LABEL.with_suffix(".svg").read_bytes() == drawn("by_label")
+    assert measured["rows"].is_monotonic_increasing
+    rarer = measured[: len(measured) // 2]
+    gain = [
+        part["TailbatchClassifier()"].mean() / part["logistic"].mean() - 1
+        for part in (rarer, measured)
     ]
-    assert len(rows) > 5
-    assert [figure for figure in figures if figure not in measured] == []
+    text = (ROOT / "README.md").read_text()
+    assert f"**{gain[0]:.0%} higher**" in text
+    assert f"{gain[1]:.0%} higher over all labels" in " ".join(text.split())

@@ -23,8 +23,7 @@ _ELSEWHERE = {
 
 #: The first sentence is the README's.
 _HELP = """
-Learn the rare labels: sound training, losses and batch selection for imbalanced multi-label
-data in PyTorch.
+Learn the rare labels of imbalanced multi-label data, in PyTorch.
 
 [bold]Start here[/bold], with your own table, whose column tags lists the labels of each row
 
