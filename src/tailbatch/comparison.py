@@ -15,7 +15,7 @@ import numpy as np
 
 from tailbatch import defaults
 from tailbatch.data import Columns, MultiLabelDataset, save_npz, stratified_folds
-from tailbatch.data.preparation import prepare
+from tailbatch.data.preparation import is_whole, prepare
 from tailbatch.data.tables import no_features
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
@@ -53,6 +53,7 @@ def compare(
     strategies: Sequence[Entry] = defaults.STRATEGIES,
     losses: Sequence[Entry] | None = None,
     selection_pressures: Sequence[str | float] | None = None,
+    min_positives: int | None = None,
     n_folds: int = defaults.N_FOLDS,
     seeds: Sequence[int] = (defaults.SEED,),
     epochs: int | None = None,
@@ -77,6 +78,8 @@ def compare(
         them; or tables with such a ``name`` and its settings: ``{"name": "mlp", "hidden": [64]}``.
     selection_pressures
         Pressures to try; None is each strategy's default; see `Study`.
+    min_positives
+        Leave out labels with fewer positives, which cannot be learned; a log message names them.
     n_folds, seeds
         Number of cross-validation folds, and of seeds per fold.
     epochs, batch_size, lr
@@ -115,6 +118,7 @@ def compare(
         name="compare",
         title=f"Compared on {', '.join(_called(dataset) for dataset in datasets)}",
         datasets=[_entry(dataset, place.path / "data") for dataset in datasets],
+        preparations=["full" if min_positives is None else f"min-{min_positives}"],
         models=models,
         losses=losses,
         strategies=strategies,
@@ -125,14 +129,17 @@ def compare(
             epochs=epochs, batch_size=batch_size, lr=lr
         ),
     )
-    check_data(study, place)
+    for notice in check_data(study, place):
+        _log.warning("%s", notice)
     executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
     outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
     return Comparison(PlannedStore(place, outcome.plan), outcome, kept)
 
 
-def check_data(study: Study, store: ResultStore) -> None:
+def check_data(study: Study, store: ResultStore) -> list[str]:
     """Raise if a dataset of a study cannot be read, prepared or dealt to its folds; run nothing.
+
+    Return which labels the preparations leave out because they have too few positives.
 
     Parameters
     ----------
@@ -150,6 +157,7 @@ def check_data(study: Study, store: ResultStore) -> None:
     tailbatch.errors.DataError: n_folds must be from 2 to half the number of rows, got 2000 for ...
     """
     pairs = [(source, name) for source in study.sources for name in study.preparations]
+    left_out = []
     # One that does not apply to a dataset is passed over, unless nothing would be left.
     for source, preparation in [pair for pair in pairs if pair[0].has(pair[1])] or pairs:
         known = facts_of(source, study.preparations, store).facts.get(preparation, {})
@@ -159,6 +167,11 @@ def check_data(study: Study, store: ResultStore) -> None:
         if known.get("n_samples", 0) < _FEW_ROWS_A_FOLD * study.n_folds:
             labels = prepare(loaded(source), preparation).dataset.Y
             stratified_folds(labels, n_folds=study.n_folds, seed=FOLD_SEED)
+        if preparation != "full" and is_whole(preparation):
+            read = loaded(source)
+            notices = prepare(read, preparation).dataset.notices[len(read.notices) :]
+            left_out += [f"{source.name}: {notice}" for notice in notices]
+    return left_out
 
 
 class Comparison:
@@ -246,13 +259,12 @@ class Comparison:
 
     def _chosen_by(self) -> str:
         """Return the metric by which the report chooses the best setting."""
-        from tailbatch.analysis.comparisons import claimed
+        from tailbatch.analysis.comparisons import claimed, measured
 
+        columns = {f"validation_{name}": name for name in METRICS}
         runs = self.runs()
-        # A run without minority labels has no such value.
-        on_validation = {name: runs.get(f"validation_{name}") for name in METRICS}
-        known = [name for name, of in on_validation.items() if of is not None and of.notna().any()]
-        return claimed(known or ["macro_auc"])[0]
+        known = measured(runs.drop(columns=list(METRICS), errors="ignore").rename(columns=columns))
+        return claimed([name for name in METRICS if name in known] or ["macro_auc"])[0]
 
     def by_label(self) -> "pd.DataFrame":
         """Return one row per label: its average precision with each strategy, the rarest first."""

@@ -13,16 +13,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import Features, IntArray, LabelMatrix
+from tailbatch.data.dataset import (
+    FEWEST_POSITIVES,
+    Features,
+    IntArray,
+    LabelMatrix,
+    rare_by_count,
+)
 from tailbatch.errors import DataError, require
 
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 SearchMethod = Literal["exact", "faiss"]
-
-FEWEST_POSITIVES = 5
-"""Positives in the training rows below which a label is too rare to be measured as a rare one."""
 
 _BLOCK_ENTRIES = 2**21  # float64 values of one working array: 16 MB
 _MOST_THREADS = 8  # each needs a few working arrays
@@ -103,15 +106,7 @@ def rare_labels(Y: LabelMatrix, *, min_positives: int = FEWEST_POSITIVES) -> Boo
     >>> minority_labels(Y).tolist()  # the paper's: the label with one positive is the only one
     [False, False, False, False, True]
     """
-    counts = label_counts(Y)
-    enough = counts >= max(min_positives, 1)
-    if not enough.any():
-        return enough
-    # In logarithms the geometric mean is a mean; commonest over label would add the same to all.
-    rarity = -np.log(np.maximum(counts, 1))
-    typical = max(rarity[enough].mean(), np.median(rarity[enough]))
-    # Equal counts may differ from their mean by a rounding error.
-    return np.asarray(enough & (rarity > typical + 1e-12))
+    return rare_by_count(label_counts(Y), min_positives)
 
 
 def positive_weights(

@@ -529,6 +529,17 @@ def test_a_damaged_record_is_left_out_of_the_report(tmp_path):
     assert evidence.absent["digest"].tolist() == [victim.stem]
 
 
+def test_a_metric_that_some_folds_lack_makes_no_headline(grid):
+    runs = grid.runs.assign(macro_auc=0.5)
+    assert best_setting(runs, ["minority_average_precision", "macro_auc"]).metric == (
+        "minority_average_precision"
+    )
+    some = runs["fold"] == runs["fold"].max()
+    runs.loc[~some, "minority_average_precision"] = np.nan
+    assert best_setting(runs, ["minority_average_precision", "macro_auc"]).metric == "macro_auc"
+    assert best_setting(runs, ["minority_average_precision"]) is None
+
+
 def test_the_best_setting_is_chosen_on_validation_rows_and_measured_on_test_rows(grid):
     metrics = ["minority_average_precision"]
     runs = grid.runs

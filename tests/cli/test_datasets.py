@@ -86,7 +86,7 @@ def test_describe_shows_facts_bars_minorities_and_oddities(run, tiny):
     assert "label cardinality        1.4286" in out
     assert "common" in out
     assert "█" * 24 in out
-    assert "rare *" in out
+    assert "0 of 3 labels; 0.0% of the rows have one" in out
     assert "1 label has a single positive: rare" in out
     assert "1 row has no label" in out
     assert max(map(len, out.splitlines())) <= 80

@@ -51,6 +51,19 @@ def model(table, tmp_path_factory):
     return folder
 
 
+def test_fit_leaves_out_labels_on_few_rows_and_names_them(table, tmp_path):
+    tags = pd.read_csv(table)
+    tags["tag_freak"] = np.arange(80) == 3
+    tags.astype({"tag_freak": int}).to_csv(tmp_path / "freak.csv", index=False)
+    given = ["--labels", "tag_", "--out", tmp_path / "m", "--min-rows", 5]
+    result = run("fit", tmp_path / "freak.csv", *given, *FAST)
+    said = "left out 1 of 4 labels with fewer than 5 positives: 'tag_freak' (1)"
+    assert said in " ".join(result.stderr.split())
+    assert TailbatchClassifier.load(tmp_path / "m").label_names_ == (
+        "tag_long", "tag_wide", "tag_red",
+    )  # fmt: skip
+
+
 def test_fit_saves_a_model_and_says_what_is_next(table, tmp_path):
     result = run("fit", table, "--labels", "tag_", "--out", tmp_path / "m", *FAST)
     assert result.exit_code == 0
@@ -58,7 +71,7 @@ def test_fit_saves_a_model_and_says_what_is_next(table, tmp_path):
     assert "validation Macro average precision" in result.stdout
     assert "Next: tailbatch predict" in result.stdout
     assert "Epoch 3 of 3, loss " in result.stderr
-    assert "minority draws" in result.stderr
+    assert "rare draws" in result.stderr
     assert {path.name for path in (tmp_path / "m").iterdir()} == {
         "classifier.safetensors",
         "README.md",

@@ -260,7 +260,10 @@ def test_split_scales_with_training_rows_only(storage):
     dataset = MultiLabelDataset.from_arrays(storage(X), np.eye(4, 2, dtype=bool))
     fold = Fold(np.array([0, 1]), np.array([2]), np.array([3]))
     parts = split(dataset, fold)
-    as_lists = [sparse.csr_array(part.X).toarray().tolist() for part in vars(parts).values()]
+    as_lists = [
+        sparse.csr_array(part.X).toarray().tolist()
+        for part in (parts.train, parts.validation, parts.test)
+    ]
     assert as_lists == [[[0, 0], [1, 1]], [[0.5, 1]], [[1, 0.5]]]
     assert split(dataset, fold, scale=False).test.X.sum() == 9.5
     assert parts.train.label_names == dataset.label_names

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tailbatch.data import MultiLabelDataset
-from tailbatch.imbalance import minority_labels
+from tailbatch.imbalance import rare_labels
 from tailbatch.selection.shown import plot_exposure
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
@@ -15,17 +15,17 @@ def plotted(counts, n=400):
     return Y, MultiLabelDataset.from_arrays(np.zeros((n, 1)), Y).plot(Figure().subplots())
 
 
-def test_the_rarest_label_is_seen_and_minority_labels_are_marked():
-    Y, axes = plotted([400, 90, 3, 0, 1])
+def test_the_rarest_label_is_seen_and_rare_labels_are_marked():
+    Y, axes = plotted([400, 90, 8, 0, 1])
     assert axes.get_yscale() == "log"
     assert 0 < axes.get_ylim()[0] < 1
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
     assert dict(zip(texts, heights, strict=True)) == {
-        "other labels": [400, 90, 3, 0],
-        "minority labels": [1],
+        "other labels": [400, 90, 1, 0],
+        "rare labels": [8],
     }
-    assert minority_labels(Y).tolist() == [False, False, False, False, True]
+    assert rare_labels(Y).tolist() == [False, False, True, False, False]
 
 
 @pytest.mark.parametrize("counts", [[5, 5], [0, 0], [40, 30]])

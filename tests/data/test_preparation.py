@@ -29,6 +29,19 @@ def test_paper_drops_labels_with_at_most_20_positives():
     assert prepare(lopsided(), "paper").dataset.label_names == ("a", "b")
 
 
+def test_labels_with_too_few_positives_are_left_out_and_named():
+    kept = prepare(lopsided(), "min-21").dataset
+    assert kept.label_names == ("a", "b")
+    (notice,) = kept.notices
+    assert notice == "left out 2 of 4 labels with fewer than 21 positives: 'c' (20), 'd' (0)"
+    data = lopsided()
+    assert prepare(data.with_labels([0]), "min-21").dataset.notices == ()
+    with pytest.raises(DataError, match=r"no label of mine has 61 positives.*the commonest has 60"):
+        prepare(data, "min-61")
+    with pytest.raises(DataError, match="unknown preparation 'min-0'"):
+        prepare(data, "min-0")
+
+
 def test_paper_would_leave_no_label():
     data = lopsided().with_labels([2, 3])
     with pytest.raises(DataError, match=r"no label of mine has more than 20 positives.*use full"):

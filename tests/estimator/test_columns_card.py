@@ -4,7 +4,7 @@ import numpy as np
 
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.estimator.card import model_card
-from tailbatch.imbalance import mean_imbalance_ratio, minority_labels
+from tailbatch.imbalance import mean_imbalance_ratio, rare_labels
 
 
 def fitted(**settings):
@@ -31,15 +31,34 @@ def test_settings_are_those_used(tmp_path):
     assert again == card.replace("- random_state: `0`\n", "")
 
 
-def test_the_data_are_described_and_minority_labels_are_marked():
+def test_the_data_are_described_and_rare_labels_are_marked():
     classifier, Y = fitted()
     card = model_card(classifier)
     assert f"- {Y.sum(axis=1).mean():.2f} labels a row on average (label cardinality)" in card
     assert f"- mean imbalance ratio (MeanIR) {mean_imbalance_ratio(Y):.1f}: " in card
-    assert minority_labels(Y).tolist() == [False, False, True]
-    assert "; 1 rarer label is a minority label" in card
+    assert rare_labels(Y).tolist() == [False, False, True]
+    assert "; 1 label is rare: fewer rows than the geometric mean and the median" in card
     assert f"| rare | yes | {Y[:, 2].sum()} |" in card
     assert f"| often |  | {Y[:, 0].sum()} |" in card
+
+
+def test_a_tag_on_one_row_decides_nothing():
+    X = np.random.default_rng(0).random((2500, 3))
+    order = np.argsort(X[:, 0])
+    Y = np.zeros((2500, 6), dtype=bool)
+    for label, count in enumerate((1200, 900, 52, 27, 14, 1)):
+        Y[order[:count], label] = True
+    classifier = TailbatchClassifier(random_state=0, plan__steps=2, model="mlp").fit(X, Y)
+    assert classifier.minority_labels_.tolist() == [False, False, False, True, True, False]
+    card = model_card(classifier)
+    assert "nan" not in card
+    assert "- Minority average precision: " in card
+
+
+def test_a_metric_without_a_value_is_not_on_the_card():
+    X = np.random.default_rng(0).random((60, 3))
+    card = model_card(TailbatchClassifier(random_state=0, plan__steps=2).fit(X, X > 0.5))
+    assert "nan" not in card
 
 
 def test_a_model_of_an_earlier_version_has_a_card():

@@ -163,15 +163,15 @@ def test_blocks_do_not_change_the_result(monkeypatch):
 
 def test_labels_may_be_csr_or_integers():
     rng = np.random.default_rng(0)
-    Y, scores = rng.random((20, 4)) < 0.3, rng.random((20, 4))
+    Y, scores = rng.random((40, 4)) < [0.7, 0.6, 0.2, 0.3], rng.random((40, 4))
     assert evaluate(sparse.csr_array(Y), scores) == evaluate(Y, scores)
     assert evaluate(Y.astype(int), scores) == evaluate(Y, scores)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float16, object])
 def test_scores_of_any_kind_of_number(dtype):
-    Y = np.array([[1, 0], [0, 1], [1, 0]], dtype=bool)
-    scores = np.array([[1, 0], [1, 0], [0, 1]])
+    Y = np.array([[1, 0], [1, 1], [1, 0]] * 5, dtype=bool)
+    scores = np.array([[1, 0], [1, 0], [0, 1]] * 5)
     assert evaluate(Y, scores.astype(dtype)) == evaluate(Y, scores.astype(np.float64))
 
 

@@ -26,9 +26,15 @@ def test_facts_worked_out_by_hand(six_rows):
     assert facts.mean_imbalance_ratio == pytest.approx((1 + 5 / 2 + 5) / 3)
     assert facts.distinct_label_sets == 4
     assert facts.feature_density == pytest.approx(11 / 12)
-    assert facts.n_minority_labels == 1
-    assert facts.minority_row_share == pytest.approx(1 / 6)
+    assert facts.n_minority_labels == 0  # none has five positives but the commonest
+    assert facts.minority_row_share == 0
     assert facts.digest == six_rows.digest
+
+
+def test_rare_labels_and_their_rows():
+    facts = describe(dataset(np.eye(100), np.arange(100)[:, None] < [80, 60, 10, 8, 1]))
+    assert [label.is_minority for label in facts.labels] == [False, False, True, True, False]
+    assert (facts.n_minority_labels, facts.minority_row_share) == (2, 0.1)
 
 
 def test_labels_come_commonest_first(six_rows):
@@ -36,7 +42,7 @@ def test_labels_come_commonest_first(six_rows):
     assert [(label.name, label.positives, label.is_minority) for label in labels] == [
         ("a", 5, False),
         ("b", 2, False),
-        ("c", 1, True),
+        ("c", 1, False),
         ("d", 0, False),
     ]
     assert labels[1].share == pytest.approx(2 / 6)

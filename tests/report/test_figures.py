@@ -8,7 +8,7 @@ from tailbatch.report.description import describe
 from tailbatch.report.figures import MINORITY, label_frequencies, save
 
 
-def facts(n_labels=4, names=None):
+def facts(n_labels=6, names=None):
     Y = np.arange(64)[:, None] < 2 ** np.arange(n_labels) % 61
     data = MultiLabelDataset.from_arrays(np.eye(64), Y, name="demo", label_names=names)
     return describe(data)
@@ -24,7 +24,7 @@ def test_each_label_with_a_positive_has_a_bar_of_its_height():
     assert heights == [label.positives for label in described.labels]
 
 
-def test_minority_labels_have_their_own_color():
+def test_rare_labels_have_their_own_color():
     described = facts()
     colors = {bar.get_height(): bar.get_facecolor() for bar in bars(label_frequencies(described))}
     rare = {label.positives for label in described.labels if label.is_minority}

@@ -334,8 +334,8 @@ def test_a_skipped_step_is_harmless_where_losses_name_their_batch():
 
 
 def test_label_figures_of_the_diagnostics():
-    Y = np.array([[1, 0], [1, 0], [1, 0], [1, 1]], dtype=bool)
-    selector = UniformSelector(4, batch_size=4, labels=Y)
+    Y = np.array([[1, 0], [1, 0], [1, 0], [1, 1]] * 5, dtype=bool)
+    selector = UniformSelector(20, batch_size=20, labels=Y)
     before = selector.diagnostics()
     assert np.isnan(before.label_exposure).all()
     drain(selector, lambda index, step: np.ones(len(index)))

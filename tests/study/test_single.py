@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from study_samples import contents, run_here, tiny_study
+from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.errors import TrainingError
+from tailbatch.imbalance import minority_labels, rare_labels
 from tailbatch.metrics import METRICS
 from tailbatch.report.page import write_report
 from tailbatch.report.reproduce import study_files
 from tailbatch.results import RunRecord, TrainingPlan
 from tailbatch.study import Study, run
 from tailbatch.study.single import run_and_keep
+from tailbatch.study.sources import parts_of
 from tailbatch.training import Callback
 
 STRATEGIES = [
@@ -87,6 +90,22 @@ def test_a_record_says_what_each_label_got(records):
     }  # fmt: skip
     assert label["minority"]
     json.loads(records[0].to_json())
+
+
+def test_only_the_papers_preparations_have_the_papers_minority_labels(tmp_path):
+    X = np.random.default_rng(0).random((200, 3))
+    Y = np.arange(200)[:, None] < [150, 120, 40, 30, 22, 1]
+    path = tmp_path / "freak.npz"
+    save_npz(MultiLabelDataset.from_arrays(X, Y[np.random.default_rng(1).permutation(200)]), path)
+    study = tiny_study(path, strategies=["random"], folds=[0], epochs=2)
+    for preparation, defined in (("full", rare_labels), ("paper", minority_labels)):
+        (spec,) = specs_of(replace(study, preparations=[preparation]))
+        parts = parts_of(spec, study.sources[0])
+        assert parts.minority.tolist() == defined(parts.train.Y).tolist()
+        record, arrays = run(spec, source=study.sources[0])
+        assert [label["minority"] for label in record.labels] == parts.minority.tolist()
+        assert set(arrays) >= {"batch_objectives"}
+    assert parts.minority.sum() != rare_labels(parts.train.Y).sum()
 
 
 def test_arrays_hold_batches_and_sample_losses(tiny):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from tailbatch.analysis.comparisons import baseline_arm, claimed, paired, primary
+from tailbatch.analysis.comparisons import baseline_arm, claimed, measured, paired, primary
 from tailbatch.analysis.gains import Gain, gain
 from tailbatch.analysis.inference import LEVEL, sign
 from tailbatch.analysis.keys import Arm, Learner
@@ -58,6 +58,8 @@ def best_setting(runs: pd.DataFrame, metrics: list[str]) -> Best | None:
     >>> str(best.setting.arm), best.value, str(best.reference.arm), str(best.gain)
     ('hard', 0.3, 'random', '+50.0')
     """
+    known = measured(runs)
+    metrics = [name for name in metrics if name in known]
     if runs.empty or not metrics:
         return None
     (metric, *_) = claimed(metrics)

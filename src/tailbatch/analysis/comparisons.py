@@ -23,6 +23,7 @@ from tailbatch.analysis.inference import (
     sign,
 )
 from tailbatch.analysis.keys import CELL, Arm, Cell, by_label
+from tailbatch.data.preparation import is_whole
 from tailbatch.metrics import METRICS, TUNED
 from tailbatch.stats import holm
 
@@ -56,7 +57,26 @@ def shown_metrics(runs: pd.DataFrame) -> list[str]:
 
 
 def _is_own_data(runs: pd.DataFrame) -> bool:
-    return "preparation" in runs and bool((runs["preparation"] == "full").all())
+    return "preparation" in runs and all(map(is_whole, runs["preparation"].unique()))
+
+
+def measured(runs: pd.DataFrame) -> set[str]:
+    """Return the metrics with a value in every run of a dataset, unless the dataset has none at all.
+
+    A metric that only some folds of a dataset have says nothing about the others.
+
+    Examples
+    --------
+    >>> nan = float("nan")
+    >>> runs = pd.DataFrame({"dataset": ["a", "a", "b"], "macro_f": [0.1, 0.2, nan],
+    ...                      "macro_auc": [0.5, nan, 0.6]})
+    >>> measured(runs)
+    {'macro_f'}
+    """
+    names = [name for name in runs if name.removeprefix(TUNED) in METRICS]
+    dataset = runs["data" if "data" in runs else "dataset"]
+    shares = runs[names].notna().groupby(dataset, sort=False).mean()
+    return {name for name in names if shares[name].isin((0, 1)).all() and shares[name].any()}
 
 
 def claimed(metrics: Sequence[str]) -> list[str]:

@@ -206,7 +206,7 @@ def _show_labels(table: "pd.DataFrame") -> None:
     console.print(shown)
     rest = len(table) - SHOWN_LABELS
     more = f" {count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
-    console.print(f"The rarest labels come first; minority labels are marked *.{more}\n")
+    console.print(f"The rarest labels come first; rare ones are marked *.{more}\n")
 
 
 def _rows(

@@ -19,6 +19,7 @@ from tailbatch.cli.options import (
     Data,
     Kinds,
     Labels,
+    MinRows,
     Missing,
     MissingOption,
     Text,
@@ -65,6 +66,7 @@ def fit(
     text: Text = None,
     kinds: Kinds = None,
     text_encoder: TextEncoder = None,
+    min_rows: MinRows = None,
     model: Annotated[
         str,
         typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True),
@@ -144,6 +146,7 @@ def fit(
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
+    from tailbatch.data.preparation import with_enough_positives
     from tailbatch.data.tables import no_features
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.models import MODELS
@@ -161,6 +164,8 @@ def fit(
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
         wait_for_ranks()
         dataset = load_for_command(data, labels, missing, text, kinds, text_encoder)
+        if min_rows is not None:
+            dataset = with_enough_positives(dataset, min_rows)
         note(*(dataset.notices if writes else ()))
         if dataset.n_samples < 2:
             raise DataError(f"{data} has 1 row, but training needs at least 2: add rows")
@@ -439,7 +444,7 @@ def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
 
 @contextmanager
 def _progress(plan: "TrainingPlan") -> Iterator["Callback"]:
-    """Show progress on stderr: epoch, loss, validation score, minority draws, time left."""
+    """Show progress on stderr: epoch, loss, validation score, rare draws, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -473,7 +478,7 @@ def _line(epoch: "Epoch", epochs: int) -> str:
     parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
     parts += _scores(epoch)
     if epoch.minority_share is not None:
-        parts.append(f"minority draws {epoch.minority_share:.0%}")
+        parts.append(f"rare draws {epoch.minority_share:.0%}")
     return ", ".join(parts)
 
 

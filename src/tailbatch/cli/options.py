@@ -41,6 +41,12 @@ TextEncoder = Annotated[
     str | None,
     typer.Option(help="minilm: embeddings of text instead of TF-IDF.", metavar="NAME"),
 ]
+MinRows = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Leave out labels on fewer rows than this, and name them.", metavar="N"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 
 

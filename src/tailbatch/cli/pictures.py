@@ -66,12 +66,12 @@ def show_description(
     if columns is not None and columns.taken:
         _section(console, "Columns", "how they are read; change it with --as COLUMN=KIND")
         console.print(_columns_table(columns))
-    _section(console, "Label frequencies", "minority labels are marked *")
+    _section(console, "Label frequencies", "rare labels are marked *")
     console.print(_frequency_table(facts, ascii_only=not console.encoding.startswith("utf")))
     if len(facts.cooccurrence.names) > 1:
         _section(console, "Commonest labels together", "of the rows with one, % that have another")
         console.print(_cooccurrence_table(facts.cooccurrence))
-    _section(console, "Minority labels", _minority_summary(facts))
+    _section(console, "Rare labels", _minority_summary(facts))
     console.print(Padding(Text(_minority_names(facts)), (0, 2)))
     _bullets(console, "Worth a look", facts.warnings or ["nothing unusual"])
     if entry:

@@ -19,6 +19,7 @@ from tailbatch import defaults
 from tailbatch.cli.options import (
     Kinds,
     Labels,
+    MinRows,
     Missing,
     MissingOption,
     Text,
@@ -29,7 +30,7 @@ from tailbatch.cli.options import (
     refuse_missing_file,
 )
 from tailbatch.cli.terminal import exit_code, named_table, printable
-from tailbatch.errors import ResultError, require
+from tailbatch.errors import ResultError, StudyError, require
 from tailbatch.files import replacing
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def compare(
     preparation: Annotated[
         str, typer.Option(help="full, paper, top-2000 or as-published.")
     ] = defaults.PREPARATION,
+    min_rows: MinRows = None,
     folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = defaults.N_FOLDS,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per fold, from 0.")] = 1,
     epochs: Annotated[
@@ -139,6 +141,8 @@ def compare(
     from tailbatch.results import ResultStore, TrainingPlan
     from tailbatch.study import Study
 
+    if min_rows is not None and preparation != "full":
+        raise StudyError(f"--min-rows {min_rows} needs --preparation full, got {preparation}")
     _use_data(data_home)
     for name in data:
         refuse_missing_file(name)
@@ -156,7 +160,7 @@ def compare(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
         datasets=[{"path": name, **table} for name in data] if table else data,
-        preparations=[preparation],
+        preparations=[preparation if min_rows is None else f"min-{min_rows}"],
         models=learners,
         losses=None if losses is None else [named_table(text) for text in _names(losses)],
         strategies=_names(strategies),
@@ -166,7 +170,7 @@ def compare(
         plan=TrainingPlan.suited_to(*names, epochs=epochs, batch_size=batch_size, lr=lr),
     )
     _only_errors()
-    check_data(study, ResultStore(store))
+    note(*check_data(study, ResultStore(store)))
     _run(study, store, workers, ray, own_name=True)
 
 

@@ -37,6 +37,9 @@ IntArray: TypeAlias = NDArray[np.int64]
 Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
 """Features (n, d): a dense array, or CSR where most values are 0."""
 
+FEWEST_POSITIVES = 5
+"""Positives below which a label is too rare to be measured as a rare one."""
+
 _CELLS_PER_BLOCK = 1 << 20
 _NAMED_BARS = 30  # labels whose names fit below a plot
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -147,7 +150,7 @@ class MultiLabelDataset:
     def plot(self, ax: Any = None) -> Any:
         """Plot on how many rows each label is, the commonest first; return matplotlib's axes.
 
-        Minority labels, those rarer than the dataset's mean imbalance ratio, have their own color.
+        Rare labels (`tailbatch.imbalance.rare_labels`) have their own color.
 
         Parameters
         ----------
@@ -159,8 +162,8 @@ class MultiLabelDataset:
             ax = pyplot.subplots(layout="constrained")[1]
         counts = np.asarray(self.Y.sum(axis=0)).ravel()
         order = np.argsort(-counts, kind="stable")
-        minority, places = _is_minority(counts)[order], np.arange(self.n_labels)
-        for chosen, color, name in ((~minority, "C0", "other"), (minority, "C1", "minority")):
+        minority, places = rare_by_count(counts, FEWEST_POSITIVES)[order], np.arange(self.n_labels)
+        for chosen, color, name in ((~minority, "C0", "other"), (minority, "C1", "rare")):
             if chosen.any():
                 ax.bar(places[chosen], counts[order][chosen], color=color, label=f"{name} labels")
         ax.set_ylabel("rows with the label")
@@ -389,13 +392,22 @@ class MultiLabelDataset:
         return replace(self, Y=Y, label_names=names, missing=missing)
 
 
-def _is_minority(counts: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which labels are rarer than the mean of C_max / C_j, as `tailbatch.imbalance` has it."""
-    ratio = np.full(len(counts), np.nan)
-    np.divide(counts.max(initial=0), counts, out=ratio, where=counts > 0)
-    return (
-        np.asarray(ratio > np.nanmean(ratio)) if counts.any() else np.zeros(len(counts), np.bool_)
-    )
+def rare_by_count(counts: IntArray, min_positives: int) -> NDArray[np.bool_]:
+    """Return which labels are rare by their numbers of positives: `tailbatch.imbalance.rare_labels`.
+
+    Examples
+    --------
+    >>> rare_by_count(np.array([80, 60, 10, 8, 1]), 5).tolist()
+    [False, False, True, True, False]
+    """
+    enough = counts >= max(min_positives, 1)
+    if not enough.any():
+        return enough
+    # In logarithms the geometric mean is a mean, and the commonest label's count cancels.
+    rarity = -np.log(np.maximum(counts, 1))
+    typical = max(rarity[enough].mean(), np.median(rarity[enough]))
+    # Equal counts may differ from their mean by a rounding error.
+    return np.asarray(enough & (rarity > typical + 1e-12))
 
 
 def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:

@@ -6,12 +6,13 @@ remaining label first, each to the part that still wants that label most.
 
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import IntArray, MultiLabelDataset
+from tailbatch.data.dataset import FEWEST_POSITIVES, IntArray, MultiLabelDataset, rare_by_count
 from tailbatch.data.labels import LabelMatrix, checked_labels
 from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError
@@ -363,6 +364,14 @@ def _deal(
 class Parts:
     """The three datasets of a fold.
 
+    Parameters
+    ----------
+    train, validation, test
+        The rows of each.
+    minority
+        (q,) which labels the minority metrics cover; None is `tailbatch.imbalance.rare_labels` of the
+        training rows.
+
     Examples
     --------
     >>> data = MultiLabelDataset.from_arrays(np.eye(4), np.eye(4, 2, dtype=bool))
@@ -374,6 +383,13 @@ class Parts:
     train: MultiLabelDataset
     validation: MultiLabelDataset
     test: MultiLabelDataset
+    minority: Any = None
+
+    def __post_init__(self) -> None:
+        """Find the rare labels unless they are given."""
+        if self.minority is None:
+            counts = np.asarray(self.train.Y.sum(axis=0), dtype=np.int64).ravel()
+            object.__setattr__(self, "minority", rare_by_count(counts, FEWEST_POSITIVES))
 
 
 def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -> Parts:

@@ -1,4 +1,4 @@
-"""Preparations of a dataset: ``full``, ``paper``, ``top-2000``, and the mangled ``as-published``.
+"""Preparations of a dataset: ``full``, ``min-5``, ``paper``, ``top-2000`` and ``as-published``.
 
 A preparation has a part that looks at the whole file, because else the number of labels would
 differ from fold to fold, and a part that is fitted on the training rows of each fold.
@@ -7,6 +7,7 @@ differ from fold to fold, and a part that is fitted on the training rows of each
 preparation    whole file                                        training rows of a fold
 ============== ================================================= ================================
 full           nothing                                           scaling
+min-N          labels with fewer than N positives are dropped    scaling
 paper          labels with at most 20 positives are dropped      feature selection, scaling
 top-N          nothing                                           the N largest features, scaling
 as-published   the wrong columns are read as labels; then rare   nothing
@@ -29,14 +30,22 @@ from tailbatch.data.scaling import MinMaxScaling
 from tailbatch.errors import DataError, TailbatchError
 from tailbatch.registry import check_known
 
-PREPARATIONS = ("full", "paper", "as-published")
-"""What `prepare` knows: all of a dataset, the paper's filters, and what its script made of the files.
-Also ``top-N``, for instance ``top-2000``: all labels, and the N features with the largest sums."""
+PAPER_PREPARATIONS = ("paper", "as-published")
+"""The paper's filters, and what its script made of the files. Only here is a minority label what the
+paper calls so (`tailbatch.imbalance.minority_labels`); elsewhere it is a rare one (`rare_labels`)."""
+
+PREPARATIONS = ("full", *PAPER_PREPARATIONS)
+"""What `prepare` knows: all of a dataset, or a preparation of the paper. Also ``min-N``, for instance
+``min-5``, without labels of fewer than N positives; and ``top-N``, for instance ``top-2000``: all
+labels, and the N features with the largest sums."""
 
 FEW_POSITIVES = 20
 """The paper's script drops labels with at most this many positives."""
 
-_TOP = re.compile(r"top-([1-9]\d*)")
+_TOP = re.compile(r"top-([1-9]\d{0,17})")
+_MIN = re.compile(r"min-([1-9]\d{0,17})")
+
+_NAMED = 10  # labels left out that a notice names
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +92,8 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
     dataset
         A whole dataset, as loaded.
     preparation
-        ``"full"``, ``"paper"``, ``"top-2000"`` and the like, or ``"as-published"`` where the paper read
-        the wrong columns.
+        ``"full"``, ``"min-5"`` or ``"top-2000"`` and the like, ``"paper"``, or ``"as-published"`` where
+        the paper read the wrong columns.
 
     Examples
     --------
@@ -99,15 +108,18 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
     check_preparation(preparation)
     if preparation == "full":
         return PreparedDataset(dataset, preparation, dataset.n_features)
+    if least := _MIN.fullmatch(preparation):
+        kept = with_enough_positives(dataset, int(least[1]))
+        return PreparedDataset(kept, preparation, kept.n_features)
     if top := _TOP.fullmatch(preparation):
         return PreparedDataset(dataset, preparation, min(int(top[1]), dataset.n_features))
     entry = catalog.catalog().get(dataset.name)
-    kept = (entry and entry.paper_features) or dataset.n_features
+    width = (entry and entry.paper_features) or dataset.n_features
     if preparation == "paper":
-        return PreparedDataset(_without_rare_labels(dataset), preparation, kept)
+        return PreparedDataset(_without_rare_labels(dataset), preparation, width)
     if entry and entry.as_published:
         return PreparedDataset(
-            _as_published(dataset, entry.as_published, kept), preparation, kept, is_scaled=True
+            _as_published(dataset, entry.as_published, width), preparation, width, is_scaled=True
         )
     mangled = [entry.name for entry in catalog.catalog().values() if entry.as_published]
     raise DataError(
@@ -127,8 +139,57 @@ def check_preparation(name: str, *, error: type[TailbatchError] = DataError) -> 
     ...
     tailbatch.errors.DataError: unknown preparation 'top-0'; did you mean 'top-2000'? ...
     """
-    if not (isinstance(name, str) and _TOP.fullmatch(name)):
-        check_known("preparation", name, (*PREPARATIONS, "top-2000"), error=error)
+    if not (isinstance(name, str) and (_TOP.fullmatch(name) or _MIN.fullmatch(name))):
+        check_known("preparation", name, (*PREPARATIONS, "min-5", "top-2000"), error=error)
+
+
+def is_whole(preparation: str) -> bool:
+    """Return whether a preparation is a user's: every feature, and every label or the learnable ones.
+
+    Examples
+    --------
+    >>> is_whole("full"), is_whole("min-5"), is_whole("top-2000"), is_whole("paper")
+    (True, True, False, False)
+    """
+    return preparation == "full" or _MIN.fullmatch(preparation) is not None
+
+
+def with_enough_positives(dataset: MultiLabelDataset, min_positives: int) -> MultiLabelDataset:
+    """Leave out labels with fewer positives, and name them in the notices of the dataset.
+
+    Parameters
+    ----------
+    dataset
+        With all its rows.
+    min_positives
+        The fewest rows of a label that is kept.
+
+    Examples
+    --------
+    >>> Y = np.arange(30)[:, None] < [25, 1, 0]
+    >>> data = MultiLabelDataset.from_arrays(np.eye(30), Y, label_names=["bug", "typo", "none"])
+    >>> with_enough_positives(data, 5).label_names
+    ('bug',)
+    """
+    counts = np.asarray(dataset.Y.sum(axis=0)).ravel()
+    kept = np.flatnonzero(counts >= min_positives)
+    if not kept.size:
+        raise DataError(
+            f"no label of {dataset.name} has {min_positives} positives or more, so all would be left "
+            f"out; the commonest has {counts.max(initial=0):,}"
+        )
+    if kept.size == len(counts):
+        return dataset
+    dropped = [
+        f"{dataset.label_names[j]!r} ({counts[j]})"
+        for j in np.flatnonzero(counts < min_positives).tolist()
+    ]
+    more = f" and {len(dropped) - _NAMED:,} more" if len(dropped) > _NAMED else ""
+    notice = (
+        f"left out {len(dropped):,} of {len(counts):,} labels with fewer than {min_positives} "
+        f"positives: {', '.join(dropped[:_NAMED])}{more}"
+    )
+    return replace(dataset.with_labels(kept), notices=(*dataset.notices, notice))
 
 
 def largest_columns(X: Features, count: int) -> IntArray:

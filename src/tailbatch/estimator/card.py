@@ -92,8 +92,9 @@ def model_card(classifier: "TailbatchClassifier") -> str:
         lines += [
             f"- {facts['label_cardinality']:.2f} labels a row on average (label cardinality)",
             f"- mean imbalance ratio (MeanIR) {facts['mean_imbalance_ratio']:.1f}: the commonest label "
-            f"has that many times the rows of another on average; {count:,} rarer "
-            f"label{' is a minority label' if count == 1 else 's are minority labels'}",
+            f"has that many times the rows of another on average; {count:,} "
+            f"label{' is' if count == 1 else 's are'} rare: fewer rows than the geometric mean and the "
+            "median of all labels with five or more",
         ]
     if classifier.columns_ is not None:
         lines += ["", "| column | taken for | why |", "|---|---|---|"]
@@ -108,7 +109,9 @@ def model_card(classifier: "TailbatchClassifier") -> str:
     if "metrics" in facts:
         lines += ["", "## On the validation rows", ""]
         lines += [
-            f"- {METRICS[n].title}: {v:.4f}" for n, v in facts["metrics"].items() if n in METRICS
+            f"- {METRICS[name].title}: {value:.4f}"
+            for name, value in facts["metrics"].items()
+            if value == value  # there may be no rare label, or none in the validation rows
         ]
         lines += ["", *_label_rows(classifier, facts)]
     if "versions" in facts:

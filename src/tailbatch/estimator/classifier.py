@@ -40,7 +40,6 @@ from tailbatch.estimator.inputs import (
 from tailbatch.estimator.saving import restore, state_of
 from tailbatch.estimator.settings import NestedSettings, check_best_by, check_weighable
 from tailbatch.files import replacing
-from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LossLike
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory
@@ -142,7 +141,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     thresholds_
         (q,) probabilities above which each label is predicted.
     minority_labels_
-        (q,) whether a label is a minority label of the training rows.
+        (q,) whether a label is rare in the training rows (`tailbatch.imbalance.rare_labels`).
     selection_pressure_
         The pressure in use, None for the strategy's own.
     history_, best_epoch_
@@ -286,7 +285,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         self.history_ = History(
             best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
         )
-        self.minority_labels_ = minority_labels(parts.train.Y)
+        self.minority_labels_ = parts.minority
         if thresholds is None:
             self.thresholds_ = self._tuned_thresholds(parts.validation)
         else:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
-from tailbatch.imbalance import minority_labels
+from tailbatch.imbalance import rare_labels
 from tailbatch.metrics import calibration, decisions, ranking
 from tailbatch.metrics.missing import Averages, Known
 from tailbatch.metrics.scored import BoolArray, FloatArray, Scored, dense_labels
@@ -226,8 +226,8 @@ def evaluate(
     scores
         (n, q) scores in [0, 1]; anything else is an error that names row and label.
     minority
-        (q,) which labels were minority labels in training; None takes those that are so in Y
-        (`tailbatch.imbalance.minority_labels`).
+        (q,) which labels were rare in training; None takes those that are rare in Y
+        (`tailbatch.imbalance.rare_labels`).
     thresholds
         One for all labels, or one per label; a label is predicted if its score is above it.
     only
@@ -252,7 +252,7 @@ def evaluate(
         if (name in only if only is not None else not metric.legacy)
     }
     if minority is None and any(metric.minority for metric in chosen.values()):
-        minority = minority_labels(case.labels)
+        minority = rare_labels(case.labels)
     if missing is None:
         given = {"scores": case, "predictions": predictions}
         return {

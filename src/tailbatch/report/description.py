@@ -16,7 +16,7 @@ from tailbatch.imbalance import (
     label_counts,
     label_density,
     mean_imbalance_ratio,
-    minority_labels,
+    rare_labels,
     scumble,
 )
 
@@ -36,7 +36,7 @@ class LabelFacts:
     imbalance_ratio
         IRLbl (Eq. 1): positives of the commonest label over positives of this one.
     is_minority
-        Whether the ratio is above MeanIR.
+        Whether the label is rare: `tailbatch.imbalance.rare_labels`.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Description:
     distinct_label_sets
         How many different combinations of labels occur.
     minority_row_share
-        Fraction of the rows with at least one minority label.
+        Fraction of the rows with at least one rare label.
     labels
         Every label, commonest first, ties in file order; of those without positives only the first
         where there are more than 10,000 labels in all: a file may claim ten million.
@@ -105,16 +105,15 @@ def describe(dataset: MultiLabelDataset) -> Description:
 
     Examples
     --------
-    >>> Y = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)
-    >>> data = MultiLabelDataset.from_arrays(np.arange(10.0).reshape(5, 2), Y)
+    >>> data = MultiLabelDataset.from_arrays(np.eye(20), np.arange(20)[:, None] < [10, 5, 0])
     >>> facts = describe(data)
     >>> facts.label_cardinality, facts.mean_imbalance_ratio, facts.n_minority_labels
-    (1.2, 1.5, 1)
+    (0.75, 1.5, 1)
     >>> facts.warnings
-    ('1 label has no positive: label_2', '1 row has no label')
+    ('1 label has no positive: label_2', '10 rows have no label')
     """
     Y = dataset.Y
-    minority = minority_labels(Y)
+    minority = rare_labels(Y)
     with_minority = np.asarray(Y[:, np.flatnonzero(minority)].sum(axis=1)) > 0
     return Description(
         name=dataset.name,
@@ -152,7 +151,7 @@ def _commonest_first(counts: IntArray, most: int) -> IntArray:
 
 def _label_facts(dataset: MultiLabelDataset) -> tuple[LabelFacts, ...]:
     counts, ratios = label_counts(dataset.Y), imbalance_ratio(dataset.Y)
-    minority = minority_labels(dataset.Y)
+    minority = rare_labels(dataset.Y)
     return tuple(
         LabelFacts(
             name=dataset.label_names[j],

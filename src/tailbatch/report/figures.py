@@ -17,7 +17,7 @@ _PRINT = 300  # dots per inch, as journals require
 
 
 def label_frequencies(facts: Description) -> Figure:
-    """Draw how often each label occurs, commonest first, minority labels in another color.
+    """Draw how often each label occurs, commonest first, rare labels in another color.
 
     The scale is logarithmic, since the commonest label may have a thousand times the positives of
     the rarest. A label without positives has no bar.
@@ -30,7 +30,7 @@ def label_frequencies(facts: Description) -> Figure:
             for rank, label in enumerate(facts.labels, start=1)
             if label.is_minority == is_minority and label.positives
         ]
-        kind = "minority labels" if is_minority else "other labels"
+        kind = "rare labels" if is_minority else "other labels"
         if bars:
             ranks, positives = zip(*bars, strict=True)
             width = 0.85 if facts.n_labels <= 100 else 1.0  # thin gaps would flicker

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.imbalance import minority_labels
+from tailbatch.imbalance import rare_labels
 from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix
 from tailbatch.selection.shown import as_html, as_lines, plot_exposure
 
@@ -34,7 +34,8 @@ class SelectionDiagnostics:
         shuffled epoch gives. NaN for a label without positives or before the first draw; None
         when the selector does not know the labels.
     minority_share
-        Share of this epoch's draws that carry a minority label; None as above.
+        Share of this epoch's draws that carry a rare label (`tailbatch.imbalance.rare_labels`); None as
+        above.
     seconds
         Time spent drawing and observing since the selector was made.
     lag
@@ -167,8 +168,8 @@ def label_exposure(labels: LabelMatrix, times_drawn: npt.NDArray[np.int32]) -> F
 
 
 def minority_share(labels: LabelMatrix, times_drawn: npt.NDArray[np.int32]) -> float:
-    """Return the share of the draws whose sample carries a minority label; 0 without draws."""
-    minority = minority_labels(labels)
+    """Return the share of the draws whose sample carries a rare label; 0 without draws."""
+    minority = rare_labels(labels)
     rows = np.asarray(labels[:, np.flatnonzero(minority)].sum(axis=1)).ravel() > 0
     return float(times_drawn[rows].sum()) / max(int(times_drawn.sum()), 1)
 

@@ -17,8 +17,9 @@ import torch
 
 from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data import MultiLabelDataset, Parts
+from tailbatch.data.preparation import is_whole
 from tailbatch.errors import TrainingError
-from tailbatch.imbalance import label_counts, minority_labels, selection_weights
+from tailbatch.imbalance import label_counts, selection_weights
 from tailbatch.metrics import (
     METRICS,
     auc_by_label,
@@ -107,7 +108,7 @@ def run(
             checkpoint_every=checkpoint_every,
         )
         training = trainer.fit(model, parts, selector)
-        return _record(spec, parts, model, training), _arrays(spec, parts.train, model, training)
+        return _record(spec, parts, model, training), _arrays(spec, parts, model, training)
 
 
 def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
@@ -222,16 +223,15 @@ def _scored_record(
     **facts: Any,
 ) -> RunRecord:
     """Return the record of scores; `facts` are its other fields."""
-    minority = minority_labels(parts.train.Y)
     thresholds = tune_thresholds(parts.validation.Y, on_validation)
-    # The paper's data is measured as its script does it, too.
-    names = None if spec.preparation == "full" else METRICS
-    measured = partial(_metrics, minority=minority, thresholds=thresholds, only=names)
+    # Benchmark data is measured as the paper's script does it, too.
+    names = None if is_whole(spec.preparation) else METRICS
+    measured = partial(_metrics, minority=parts.minority, thresholds=thresholds, only=names)
     return RunRecord(
         spec=spec,
         validation=measured(parts.validation, on_validation),
         test=measured(parts.test, on_test),
-        labels=_labels(parts, on_test, minority, exposure),
+        labels=_labels(parts, on_test, exposure),
         **facts,
         versions={name: version(name) for name in _PACKAGES}
         | {"python": platform.python_version()},
@@ -261,13 +261,13 @@ def _metrics(
 
 
 def _labels(
-    parts: Parts, scores: np.ndarray, minority: np.ndarray, exposure: np.ndarray | None
+    parts: Parts, scores: np.ndarray, exposure: np.ndarray | None
 ) -> tuple[dict[str, Any], ...]:
     n_labels = parts.train.n_labels
     columns = {
         "name": parts.train.label_names,
         "positives": label_counts(parts.train.Y).tolist(),
-        "minority": minority.tolist(),
+        "minority": parts.minority.tolist(),
         "f": f_by_label(parts.test.Y, decide(scores)).tolist(),
         "auc": auc_by_label(parts.test.Y, scores).tolist(),
         "average_precision": average_precision_by_label(parts.test.Y, scores).tolist(),
@@ -281,6 +281,8 @@ def _labels(
 def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) -> dict[str, Any]:
     """Return the selector's final diagnostics, and the budget that compared runs share."""
     said = asdict(training.diagnostics)
+    # The selector does not know which labels the preparation counts as minority labels.
+    said["minority_share"] = training.epochs[-1].minority_share
     del said["label_exposure"], said["label_counts"]  # already kept with the labels
     epochs, steps = len(training.epochs), training.epochs[-1].steps
     batches = math.ceil(train.n_samples / spec.plan.batch_size)
@@ -297,17 +299,17 @@ def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) ->
 
 
 def _arrays(
-    spec: RunSpec, train: MultiLabelDataset, model: MultiLabelModel, training: Training
+    spec: RunSpec, parts: Parts, model: MultiLabelModel, training: Training
 ) -> dict[str, np.ndarray]:
     """Return batch objectives and, if requested, every training sample's losses."""
     arrays = {"batch_objectives": training.batch_objectives}
     if training.sample_losses:
-        counts = train.Y[:, np.flatnonzero(minority_labels(train.Y))].sum(axis=1)
+        counts = parts.train.Y[:, np.flatnonzero(parts.minority)].sum(axis=1)
         arrays["minority_counts"] = np.asarray(counts).ravel()
         arrays |= {f"sample_losses_{epoch}": v for epoch, v in training.sample_losses.items()}
         own = training.sample_objectives
         arrays |= {f"sample_objectives_{epoch}": v for epoch, v in own.items()}
-        arrays |= _losses_of_both_kinds(spec, train, model)
+        arrays |= _losses_of_both_kinds(spec, parts.train, model)
     return {
         name: values.astype(np.float32 if values.dtype.kind == "f" else np.int16)
         for name, values in arrays.items()

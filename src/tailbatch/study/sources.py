@@ -3,16 +3,22 @@
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tailbatch.data import Fold, MultiLabelDataset, Parts, load_dataset, stratified_folds
 from tailbatch.data.catalog import catalog, find
-from tailbatch.data.preparation import PreparedDataset, prepare
+from tailbatch.data.preparation import PAPER_PREPARATIONS, PreparedDataset, prepare
 from tailbatch.errors import StudyError, TailbatchError
-from tailbatch.imbalance import label_cardinality, label_density, mean_imbalance_ratio
+from tailbatch.imbalance import (
+    label_cardinality,
+    label_density,
+    mean_imbalance_ratio,
+    minority_labels,
+    rare_labels,
+)
 from tailbatch.registry import check_known
 from tailbatch.results import DatasetFacts, ResultStore, RunSpec
 
@@ -221,4 +227,6 @@ def _prepared(
 @lru_cache(maxsize=2)
 def _parts(source: Source, preparation: str, n_folds: int, fold: int, scale: str) -> Parts:
     prepared, folds = _prepared(source, preparation, n_folds)
-    return prepared.split(folds[fold], scale=scale)
+    parts = prepared.split(folds[fold], scale=scale)
+    defined = minority_labels if preparation in PAPER_PREPARATIONS else rare_labels
+    return replace(parts, minority=defined(parts.train.Y))

@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch.data import Parts
-from tailbatch.imbalance import minority_labels
 from tailbatch.metrics import evaluate
 from tailbatch.models import MultiLabelModel, Step
 from tailbatch.results import TrainingPlan
@@ -46,7 +45,7 @@ class Evaluation:
         self._model, self._plan, self._metrics = model, plan, metrics
         self._train, self._validation = train, parts.validation
         self._features = Rows(parts.validation.X, train.x.device, sparse_batches=sparse)
-        self._minority = minority_labels(parts.train.Y)
+        self._minority = parts.minority
         self.sample_losses: dict[int, np.ndarray] = {}
         self.sample_objectives: dict[int, np.ndarray] = {}
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from tailbatch.data import Parts
 from tailbatch.errors import TrainingError, TrainingInterrupted
-from tailbatch.imbalance import minority_labels
 from tailbatch.losses import LOSSES, Loss
 from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, Step, seeded
@@ -90,7 +89,7 @@ class Progress:
         self.best_epoch = 0
         self.best_weights: dict[str, Tensor] = {}
         self.times_drawn = np.zeros(parts.train.n_samples, dtype=np.int32)  # in the epochs so far
-        self._carriers = _carriers_of_minority_labels(selector)
+        self._carriers = None if selector.labels is None else _minority_rows(parts)
         self.warm_up_digest = "" if plan.warm_up_epochs else weights_digest(model)
 
     @property
@@ -366,12 +365,10 @@ def _fits(moment: torch.Size, weight: torch.Size) -> bool:
     )
 
 
-def _carriers_of_minority_labels(selector: Selector) -> np.ndarray | None:
-    """Return which samples carry a minority label, (n,), where the selector knows the labels."""
-    if selector.labels is None:
-        return None
-    minority = np.flatnonzero(minority_labels(selector.labels))
-    return np.asarray(np.asarray(selector.labels[:, minority].sum(axis=1)).ravel() > 0)
+def _minority_rows(parts: Parts) -> np.ndarray:
+    """Return which training rows carry a minority label, (n,)."""
+    counts = parts.train.Y[:, np.flatnonzero(parts.minority)].sum(axis=1)
+    return np.asarray(np.asarray(counts).ravel() > 0)
 
 
 def weights_digest(model: nn.Module) -> str:

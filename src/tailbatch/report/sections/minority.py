@@ -22,8 +22,9 @@ def minority(story: Story) -> Section:
     """Return the mean gain over minority and over other labels, and every label by name."""
     table, labels = story.analysis.minority, labels_by_name(story.analysis.labels)
     text = (
-        "Average precision of single labels against the baseline. A label is a minority label if its "
-        "imbalance ratio is above the mean of the dataset."
+        "Average precision of single labels against the baseline. A label is a minority label if it is "
+        "rarer than the geometric mean and the median of the labels with five rows or more; in the "
+        "paper's preparations, if its imbalance ratio is above the mean of the dataset."
     )
     caption = "Mean change of average precision, share of labels that improve, and exposure"
     # Means over folds, which are read as whole rows; the CSV file has them as they are.
