@@ -76,6 +76,30 @@ def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -
     _flush(target.parent)
 
 
+def read_regular(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes; a device, a pipe or a larger file is a ValueError.
+
+    Examples
+    --------
+    >>> read_regular(Path("/dev/zero"), 1 << 20)
+    Traceback (most recent call last):
+    ...
+    ValueError: not a regular file
+    """
+    # Opening a pipe that nobody writes to would wait forever.
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        content = stream.read(limit + 1) if status.st_size <= limit else b""
+        if max(status.st_size, len(content)) > limit:
+            raise ValueError(f"larger than {limit >> 20:,} MiB")
+        return content
+
+
 def sweep(folder: Path) -> None:
     """Remove the leftovers of killed writers in a folder, and nothing else.
 

@@ -397,7 +397,7 @@ def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
     assert code == 1
     assert "Report: records/mine.html" in out
     shown = " ".join(err.split())
-    assert "4 runs failed: bad mlp random, fold 0, seed 0 and 1 more: " in shown
+    assert "4 runs failed: bad ensemble random, fold 0, seed 0 and 1 more: " in shown
     assert "--as a=ignore, or pass --missing impute" in shown
     code, out, err = command("study", "run", "none.toml", "--store", "records")
     assert code == 1

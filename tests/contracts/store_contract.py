@@ -1,5 +1,8 @@
 """What every store of run records promises; an implementation inherits `StoreContract`."""
 
+import os
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -121,8 +124,28 @@ class StoreContract:
         facts = DatasetFacts(
             name="mine", path="mine.arff", size=3, modified=7, digest="ab12", labels=[1, 2]
         )
-        store.keep_dataset(facts, "key")
-        assert store.datasets() == {"key": facts}
+        store.keep_dataset(facts, "0a" * 16)
+        assert store.datasets() == {"0a" * 16: facts}
+
+    @pytest.mark.parametrize(
+        "key", ["key", "../../x", "/tmp/x", f"{'0a' * 16}/x", "0a" * 15 + "\x00a"]
+    )
+    def test_facts_are_kept_under_a_digest_only(self, store, key):
+        facts = DatasetFacts(name="mine", path="", size=3, modified=7, digest="ab12")
+        with pytest.raises(ResultError, match="the key of a dataset is 32 hexadecimal digits"):
+            store.keep_dataset(facts, key)
+        assert store.datasets() == {}
+
+    def test_a_run_is_under_way_for_a_minute_after_its_last_sign_of_life(self, store):
+        spec = make_spec()
+        assert not store.is_under_way(spec)
+        store.note_epoch(spec, 7)
+        assert store.is_under_way(spec)
+        (sign,) = (store.path / "checkpoints").glob("*.epoch")
+        for seconds, is_under_way in ((30, True), (90, False)):
+            then = time.time() - seconds
+            os.utime(sign, (then, then))
+            assert store.is_under_way(spec) == is_under_way
 
     def test_progress_is_known_until_it_is_forgotten(self, store):
         spec = make_spec()

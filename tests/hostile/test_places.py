@@ -1,5 +1,6 @@
 """Nothing is written outside the folder that was given: names with parent folders, and symbolic links."""
 
+import gzip
 import io
 import json
 import os
@@ -8,11 +9,20 @@ import zipfile
 import numpy as np
 import pytest
 
-from tailbatch.data import load_dataset
+from tailbatch import TailbatchClassifier, compare
+from tailbatch.data import MultiLabelDataset, load_dataset, save_npz
 from tailbatch.errors import ResultError, StudyError
-from tailbatch.results import ResultStore, RunRecord, RunSpec, StudyPlan
+from tailbatch.results import (
+    DatasetFacts,
+    ResultStore,
+    RunFailure,
+    RunRecord,
+    RunSpec,
+    StudyPlan,
+)
+from tailbatch.results.archive import Archive, read_archive, write_archive
 from tailbatch.results.record import to_json
-from tailbatch.study import Study
+from tailbatch.study import Study, ThisProcess, load_study, run_study
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 
 SPEC = RunSpec(dataset="x", dataset_digest="ab")
@@ -96,6 +106,117 @@ def test_a_record_replaces_a_link_and_not_what_it_leads_to(inside):
     path.symlink_to(inside.parent / "precious.json")
     store.add(RECORD)
     assert json.loads(path.read_text())["digest"] == SPEC.digest
+
+
+@pytest.fixture
+def archive(inside):
+    """Return an archive with a study, a failure, a dataset and a run, as lines of plain values."""
+    there = ResultStore(inside / "there")
+    failed = RunSpec(dataset="x", dataset_digest="ab", seed=1)
+    there.add(RECORD)
+    there.keep_failure(RunFailure(spec=failed, message="failed", traceback="at line 1"))
+    there.keep_study(StudyPlan(name="mine", specs=(SPEC, failed), title="Mine", shows=("table-2",)))
+    facts = DatasetFacts(name="x", path="x.arff", size=1, modified=1, digest="ab", labels="tags")
+    there.keep_dataset(facts, "0a" * 16)
+    write_archive(there, inside / "good.jsonl.gz")
+    with gzip.open(inside / "good.jsonl.gz", "rt") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def texts(values, path=()):
+    """Yield where there is a text in nested values, keys of tables included."""
+    items = values.items() if isinstance(values, dict) else enumerate(values)
+    for key, value in list(items):
+        if isinstance(value, str):
+            yield (*path, key)
+        elif isinstance(value, dict | list):
+            yield from texts(value, (*path, key))
+
+
+def changed(values, path, text):
+    made = json.loads(json.dumps(values))
+    inner = made
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = text
+    return made
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["../../climbed", "../runs/x", "a\x00b", "OUTSIDE"])
+def test_no_name_in_an_archive_leads_outside_or_leaves_half_of_it(name, archive, inside):
+    name = str(inside.parent / "precious") if name == "OUTSIDE" else name
+    store, path, places = (
+        ResultStore(inside / "here"),
+        inside / "odd.jsonl.gz",
+        list(texts(archive)),
+    )
+    assert {place[-1] for place in places} >= {
+        "key",
+        "name",
+        "path",
+        "digest",
+        "dataset",
+        "message",
+    }
+    for place in places:
+        lines = [json.dumps(line) for line in changed(archive, place, name)]
+        path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
+        before = contents(store.path)
+        try:
+            read_archive(Archive(path), store)
+        except ResultError:
+            assert contents(store.path) == before, f"{place}: half of the archive was imported"
+        found = {path.parent.name for path in contents(store.path)}
+        assert found <= {"runs", "failures", "studies", "datasets"}
+        assert set(os.listdir(inside)) <= {"there", "here", "good.jsonl.gz", "odd.jsonl.gz"}
+
+
+def test_an_archive_cannot_replace_a_record(archive, inside):
+    store = ResultStore(inside / "here")
+    store.add(RECORD)
+    before = contents(store.path)
+    (at,) = [index for index, line in enumerate(archive) if "dataset" in line]
+    archive[at]["dataset"]["key"] = f"../runs/{SPEC.digest}"
+    path = inside / "odd.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join([*map(json.dumps, archive), ""]).encode()))
+    with pytest.raises(
+        ResultError, match=r"line 4 of .*the key of a dataset is 32 hexadecimal digits"
+    ):
+        read_archive(Archive(path), store)
+    assert contents(store.path) == before
+
+
+def test_the_names_in_a_study_file_lead_to_files_inside_its_store(inside):
+    X, Y = np.random.default_rng(0).random((40, 3)), np.tile(np.eye(4, 2), (10, 1))
+    odd = MultiLabelDataset.from_arrays(X, Y, name="../../climbed\x1b", label_names=["../x", "a/b"])
+    result = compare(
+        odd, models=["logistic"], n_folds=2, store=inside / "store", name="../../../climbed"
+    )
+    result.report(inside / "report.html")
+    save_npz(odd, inside / "odd.npz")
+    (inside / "odd.toml").write_text(
+        f'name = "odd"\nmodels = ["logistic"]\nn_folds = 2\nfolds = [0]\n'
+        f'datasets = [{{path = "{inside / "odd.npz"}", name = "../../../climbed"}}]\n'
+    )
+    store = ResultStore(inside / "store")
+    run_study(load_study(str(inside / "odd.toml")), store, ThisProcess, workers=1)
+    assert len(store.done()) == 3
+
+
+@pytest.mark.parametrize("name", ["../../climbed", "OUTSIDE"])
+def test_the_names_in_a_saved_model_lead_nowhere(name, inside):
+    name = str(inside.parent / "precious.json") if name == "OUTSIDE" else name
+    X, Y = np.random.default_rng(0).random((40, 3)), np.tile(np.eye(4, 2), (10, 1))
+    model = TailbatchClassifier(epochs=1, label_names=[name, "y"], random_state=0).fit(X, Y)
+    model.save(inside / "model")
+    again = TailbatchClassifier.load(inside / "model")
+    again.save(inside / "again")
+    assert set(os.listdir(inside)) == {"model", "again"}
+    assert sorted(os.listdir(inside / "model")) == sorted(os.listdir(inside / "again"))
 
 
 @pytest.mark.parametrize("folder", ["runs", "failures", "studies", "datasets"])

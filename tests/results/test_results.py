@@ -1,6 +1,7 @@
 """Run specifications, records, and the store with one file per run."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.store_contract import StoreContract, make_record, make_spec
 from tailbatch import files
-from tailbatch.errors import ResultError
+from tailbatch.errors import ResultError, StudyError
 from tailbatch.files import replacing
 from tailbatch.results import (
     ResultStore,
@@ -19,9 +20,10 @@ from tailbatch.results import (
     parse_pressure,
     pressure_text,
 )
+from tailbatch.results.archive import open_records
 from tailbatch.results.record import _seal
 from tailbatch.results.schema import digest_of
-from tailbatch.study import study_progress
+from tailbatch.study import load_study, study_progress
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 METRIC = st.dictionaries(st.text(min_size=1), FINITE | st.none(), max_size=4)
@@ -291,6 +293,68 @@ def test_a_damaged_record_is_reported_and_set_aside(store, caplog, damage):
     assert not store.has(record.spec)
     assert (store.path / "damaged" / path.name).exists()
     assert "is damaged" in caplog.text
+
+
+def test_a_record_under_the_name_of_another_run_is_set_aside(store):
+    record, other = make_record(), make_spec(seed=7)
+    store.add(record)
+    path = store.path / "runs" / f"{record.spec.digest}.json"
+    path.rename(path.with_stem(other.digest))
+    with pytest.raises(ResultError, match=f"holds another run \\({record.spec.digest}\\)"):
+        store.get(other)
+    assert store.done() == frozenset()
+    assert list(store.records()) == []
+    assert (store.path / "damaged" / f"{other.digest}.json").exists()
+
+
+def test_arrays_are_written_again_if_the_folder_was_deleted_before_the_record(store, monkeypatch):
+    record, arrays = make_record(), {"losses": np.arange(3.0)}
+
+    def deleting(path, **settings):
+        if path.suffix == ".json":
+            path.with_suffix(".npz").unlink(missing_ok=True)
+        return replacing(path, **settings)
+
+    monkeypatch.setattr("tailbatch.results.store.replacing", deleting)
+    store.add(record, arrays)
+    assert store.arrays(record.spec)["losses"].tolist() == [0, 1, 2]
+
+
+def special_files(folder):
+    """Yield things that are not regular files, or are too large for what they claim to be."""
+    os.mkfifo(folder / "pipe")
+    (folder / "zeros").symlink_to("/dev/zero")
+    with (folder / "sparse").open("wb") as stream:
+        stream.truncate(1 << 40)
+    return [folder / name for name in ("pipe", "zeros", "sparse")]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["runs", "failures", "studies", "datasets"])
+def test_only_regular_files_of_a_sensible_size_are_read(kind, place, store, tmp_path, caplog):
+    path = store.path / kind / f"{make_spec().digest}.json"
+    path.parent.mkdir(parents=True)
+    special_files(tmp_path)[place].rename(path)
+    assert (store.done(), list(store.records())) == (frozenset(), [])
+    assert (store.failures(), store.studies(), store.datasets()) == ((), (), {})
+    assert "not a regular file" in caplog.text or "larger than 64 MiB" in caplog.text
+    assert (store.path / "damaged" / path.name).is_symlink() == (place == 1)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_study_files_archives_and_progress_are_regular_files(place, store, tmp_path):
+    special = special_files(tmp_path)[place]
+    study = special.rename(special.with_suffix(".toml"))
+    with pytest.raises(StudyError, match=r"not a regular file|larger than 1 MiB"):
+        load_study(str(study))
+    if place < 2:
+        with pytest.raises(ResultError, match="there is no store or file of records at"):
+            open_records(study)
+    spec = make_spec()
+    sign = store.checkpoint(spec).with_suffix(".epoch")
+    sign.parent.mkdir(parents=True)
+    study.rename(sign)
+    assert store.epochs_done(spec) == 0
 
 
 def test_a_newer_record_is_left_where_it_is(store):

@@ -34,7 +34,7 @@ from tailbatch.results.record import (
 )
 from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import SCHEMA, RunSpec
-from tailbatch.results.store import ResultStore
+from tailbatch.results.store import ResultStore, check_key
 
 #: Validation metrics that are kept for every epoch.
 CURVES = ("macro_auc", "macro_f", "macro_average_precision", "minority_average_precision")
@@ -61,8 +61,10 @@ def open_records(path: Path | str | RecordSource) -> RecordSource:
     if path.is_dir():
         files = [] if (path / "runs").is_dir() else sorted(path.rglob(f"*{SUFFIX}"))
         return Archives(path, files) if files else ResultStore(path)
-    if not path.exists():
-        raise ResultError(f"there is no store at {path}: run a study to create one")
+    if not path.is_file():
+        raise ResultError(
+            f"there is no store or file of records at {path}: run a study to create one"
+        )
     return Archive(path)
 
 
@@ -144,20 +146,23 @@ def read_archive(archive: RecordSource, store: ResultStore) -> int:
     (1, True)
     """
     done, added = store.done(), set()
+    failures, studies, facts_by_key = archive.failures(), archive.studies(), archive.datasets()
+    for _ in archive.records():
+        pass  # a damaged archive raises here, before anything is written
     for record in archive.records():
         if record.spec.digest not in done:
             store.add(record)
             added.add(record.spec.digest)
     known = done | added | {failure.spec.digest for failure in store.failures()}
-    for failure in archive.failures():
+    for failure in failures:
         if failure.spec.digest not in known:
             store.keep_failure(failure)
     plans = {plan.name for plan in store.studies()}
-    for plan in archive.studies():
+    for plan in studies:
         if plan.name not in plans:
             store.keep_study(plan)
     datasets = store.datasets()
-    for key, facts in archive.datasets().items():
+    for key, facts in facts_by_key.items():
         if key not in datasets:
             store.keep_dataset(facts, key)
     return len(added)
@@ -294,7 +299,9 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
 
 def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
     rest = {name: value for name, value in values.items() if name != "key"}
-    return str(values.get("key")), DatasetFacts.from_dict(rest)
+    key = str(values.get("key"))
+    check_key(key)
+    return key, DatasetFacts.from_dict(rest)
 
 
 class Archives(RecordSource):

@@ -17,7 +17,7 @@ from tailbatch.errors import ResultError, printable
 from tailbatch.results.archive import CURVES
 from tailbatch.results.arrays import ARRAY_FACTS, PERCENT, UNREAD, Arrays, facts_of
 from tailbatch.results.record import RunRecord
-from tailbatch.results.source import RecordSource
+from tailbatch.results.source import RecordSource, with_plain_names
 from tailbatch.results.spec import RunSpec
 
 # The values of an epoch that the report draws; all of them, for 1,625 runs, would not fit in memory.
@@ -109,8 +109,10 @@ def read_store(
         if digest not in done
     )
     specs = {spec.digest: spec for spec in evidence.specs} | wanted
+    runs, absent = with_plain_names(evidence.runs, absent)
     return replace(
         evidence,
+        runs=runs,
         absent=absent,
         datasets=_dataset_facts(store, specs.values() if study else ()),
         specs=tuple(specs[digest] for digest in sorted(specs)),

@@ -111,6 +111,9 @@ class RunRecord:
         """Return the run as one row of a table: plain cells only, for CSV and Parquet."""
         spec = self.spec.to_dict()
         plan = spec.pop("plan")
+        for name, code in spec.pop("code", {}).items():
+            # Runs of two versions of one's code are told apart by the end of the name.
+            spec[name] = f"{spec[name].removesuffix(f'_{code[:8]}')}_{code[:8]}"
         spec["selection_pressure"] = pressure_text(self.spec.selection_pressure)
         spec["loss"] = self.spec.loss or ""
         cells = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailbatch.errors import ResultError, require
+from tailbatch.registry import plain_names
 from tailbatch.results.record import (
     DatasetFacts,
     RunFailure,
@@ -66,9 +67,10 @@ class RecordSource(ABC):
 
         Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
         ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
-        written as in study files (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON.
+        written as in study files (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON. Code of the
+        user's own has its plain name, and a digest only beside another version of it.
         """
-        return _table([record.row() for record in self.records(study)])
+        return with_plain_names(_table([record.row() for record in self.records(study)]))
 
     def curves(self, study: str | None = None) -> "pd.DataFrame":
         """Return one row per run and epoch: the run's digest and the epoch's entry in its history."""
@@ -89,6 +91,19 @@ class RecordSource(ABC):
                 for label in record.labels
             ]
         )
+
+
+def with_plain_names(*frames: "pd.DataFrame") -> Any:
+    """Return frames of runs with the names of models, losses and strategies as readers want them."""
+    shown = list(frames)
+    for column in ("model", "loss", "strategy"):
+        names = [name for frame in frames if column in frame for name in frame[column].unique()]
+        plain = plain_names(names)
+        shown = [
+            frame.assign(**{column: frame[column].map(plain)}) if column in frame else frame
+            for frame in shown
+        ]
+    return shown[0] if len(shown) == 1 else shown
 
 
 def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":

@@ -230,6 +230,9 @@ class RunSpec:
         How the model is trained.
     scale
         How features are scaled by the training rows, as for `tailbatch.data.fit_scaling`.
+    code
+        A digest of the code behind each of ``model``, ``loss`` and ``strategy`` that is not of this
+        package (`tailbatch.registry.source_digest`).
 
     Examples
     --------
@@ -255,6 +258,7 @@ class RunSpec:
     seed: int = defaults.SEED
     plan: TrainingPlan = field(default_factory=TrainingPlan)
     scale: str = "minmax"
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _at_least(2, n_folds=self.n_folds)
@@ -302,6 +306,8 @@ class RunSpec:
         # The only scaling of earlier versions, whose runs keep their names.
         if self.scale == "minmax":
             del values["scale"]
+        if not self.code:
+            del values["code"]
         return values | {"plan": plan}
 
     @classmethod

@@ -1,6 +1,7 @@
 """A folder of run records that processes and machines can share."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ import numpy as np
 
 from tailbatch.data.npz import read_arrays
 from tailbatch.errors import ResultError
-from tailbatch.files import replacing, sweep
+from tailbatch.files import read_regular, replacing, sweep
 from tailbatch.results.record import (
     DatasetFacts,
     NewerRecordError,
@@ -28,6 +29,8 @@ from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import RunSpec
 
 _MINUTE = 60
+_LARGEST = 64 << 20  # bytes of a record or plan; a run of 20,000 epochs has a third of it
+_DIGEST = re.compile("[0-9a-f]{32}")
 
 _Kept = TypeVar("_Kept")
 _log = logging.getLogger(__name__)
@@ -103,7 +106,7 @@ class ResultStore(RecordSource):
         """Return the arrays kept with a run; empty if there are none."""
         for record in self._places("runs", spec):
             path = record.with_suffix(".npz")
-            if path.exists():
+            if path.is_file():
                 return read_arrays(path)
         return {}
 
@@ -114,7 +117,7 @@ class ResultStore(RecordSource):
     def epochs_done(self, spec: RunSpec) -> int:
         """Return the number of epochs that a run in progress has finished; 0 if unknown."""
         try:
-            return int(self._epoch_file(spec).read_text())
+            return int(read_regular(self._epoch_file(spec), limit=20))
         except (OSError, ValueError):
             return 0
 
@@ -181,7 +184,8 @@ class ResultStore(RecordSource):
         return tuple(plan for _, plan in self._kept("studies", StudyPlan.from_dict))
 
     def keep_dataset(self, facts: DatasetFacts, key: str) -> None:
-        """Keep a dataset's facts under a key that names its file."""
+        """Keep a dataset's facts under a key, which is a digest and names its file."""
+        check_key(key)
         self._keep("datasets", key, asdict(facts))
 
     def dataset(self, key: str) -> DatasetFacts | None:
@@ -245,9 +249,12 @@ class ResultStore(RecordSource):
     def _whole_digest(self, path: Path) -> str | None:
         """Return the current digest of the run in a file; set a damaged file aside and return None."""
         try:
-            text = path.read_bytes()
+            text = read_regular(path, _LARGEST)
         except FileNotFoundError:
             return None  # another process has just set it aside
+        except ValueError as error:
+            self._set_aside(path, error)
+            return None
         if sealed_digest(text) == path.stem:
             # An intact file may have been written by other software.
             with suppress(ResultError, TypeError, ValueError):
@@ -267,7 +274,7 @@ class ResultStore(RecordSource):
             self._set_aside(path, error)
             return None
 
-    def _set_aside(self, path: Path, error: ResultError) -> None:
+    def _set_aside(self, path: Path, error: Exception) -> None:
         aside = self.path / "damaged" / path.name
         with self._writing(), suppress(FileNotFoundError):
             aside.parent.mkdir(exist_ok=True)
@@ -287,11 +294,27 @@ class ResultStore(RecordSource):
             ) from error
 
 
+def check_key(key: str) -> None:
+    """Raise unless a key is a digest: as the name of a file, it must not lead out of a store.
+
+    Examples
+    --------
+    >>> check_key("../runs/ab12")
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.ResultError: the key of a dataset is 32 hexadecimal digits, got '../runs/ab12'
+    """
+    if not _DIGEST.fullmatch(key):
+        raise ResultError(f"the key of a dataset is 32 hexadecimal digits, got {key!r:.60}")
+
+
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, _LARGEST).decode()
     except UnicodeDecodeError as error:
         raise ResultError(f"not text: {error}") from error
+    except ValueError as error:
+        raise ResultError(str(error)) from error
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

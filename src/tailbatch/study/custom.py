@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tailbatch.errors import StudyError
 from tailbatch.losses import LOSSES, Loss
 from tailbatch.models import MODELS
-from tailbatch.registry import Registry, qualified_name
+from tailbatch.registry import Registry, qualified_name, source_digest
 from tailbatch.results import RunSpec
 from tailbatch.selection import STRATEGIES
 
@@ -85,6 +85,20 @@ def customs_of(spec: RunSpec) -> tuple[Custom, ...]:
         if code is not None and not qualified_name(code).startswith("tailbatch."):
             customs.append(Custom(field, name, code, registry.is_registered(name)))
     return tuple(customs)
+
+
+def code_digest(field: str, name: str) -> str | None:
+    """Return the digest of the code behind a name; None if it is this package's.
+
+    Examples
+    --------
+    >>> code_digest("strategy", "hard") is None
+    True
+    """
+    registry = REGISTRIES[field]
+    if name not in registry or qualified_name(registry[name]).startswith("tailbatch."):
+        return None
+    return source_digest(registry[name])
 
 
 def can_travel(custom: Custom) -> bool:

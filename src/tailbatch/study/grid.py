@@ -18,6 +18,7 @@ from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data.preparation import check_preparation
 from tailbatch.data.scaling import SCALINGS
 from tailbatch.errors import ResultError, StudyError, TailbatchError
+from tailbatch.files import read_regular
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, check_hyperparameters
 from tailbatch.registry import check_known
@@ -31,13 +32,14 @@ from tailbatch.results import (
 )
 from tailbatch.results.spec import known_fields
 from tailbatch.selection import STRATEGIES, default_pressure, make_selector
-from tailbatch.study.custom import Entry, NamedEntry, named
+from tailbatch.study.custom import Entry, NamedEntry, code_digest, named
 from tailbatch.study.sources import Source, check_distinct
 from tailbatch.training import check_scheduler
 
 MAX_RUNS = 10_000
 """Each planned run costs memory, and a file can ask for any number."""
 
+_MAX_BYTES = 1 << 20  # of a study file
 _NO_LETTERS = re.compile(r"\W+")
 _STUDIES = Path(__file__).parents[1] / "studies"
 
@@ -196,11 +198,27 @@ class Study:
                 strategy_options=choice.options,
                 seed=choice.seed,
                 scale=self.scale,
+                code=self._code_of(learner.fields | {"strategy": choice.strategy}),
             )
             for (source, preparation), learner, fold, size, candidate in itertools.product(*axes)
             for batch_size, choice in self._concerning(learner, size, candidate)
         )
         return tuple({spec.digest: spec for spec in specs}.values())
+
+    @cached_property
+    def _own_code(self) -> dict[tuple[str, Any], str]:
+        """The digests of the user's own code, by field and name."""
+        entries = {"model": self.models, "loss": self.losses or (), "strategy": self.strategies}
+        names = [(field, _settings(entry)[0]) for field in entries for entry in entries[field]]
+        return {key: digest for key in names if (digest := code_digest(*key))}
+
+    def _code_of(self, fields: Mapping[str, Any]) -> dict[str, str]:
+        named = (
+            ("model", fields["model"]),
+            ("loss", fields.get("loss")),
+            ("strategy", fields["strategy"]),
+        )
+        return {key[0]: self._own_code[key] for key in named if key in self._own_code}
 
     def _concerning(
         self, learner: "_Learner", batch_size: int, choice: "_Choice"
@@ -312,7 +330,7 @@ class Study:
 class _Learner:
     """A model with a loss: the fields of a run that describe it, and its own learning rate, if any."""
 
-    fields: Mapping[str, Any]
+    fields: dict[str, Any]
     lr: float | None
 
 
@@ -408,8 +426,7 @@ def name_of_its_own(name: str, datasets: Sequence[str], runs: Iterable[str]) -> 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as stream:
-            values = tomllib.load(stream)
+        values = tomllib.loads(read_regular(path, _MAX_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:  # no file, no UTF-8, no TOML, too deep
         raise StudyError(f"the study file {path} cannot be read: {error}") from error
     base = values.pop("extends", None)

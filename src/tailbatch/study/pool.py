@@ -14,6 +14,7 @@ from typing import Any
 
 _busy = threading.Lock()
 _GRACE = 5  # seconds
+_UNGUARDED = 77  # the exit code of a worker whose script has no main guard
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 
 
@@ -37,15 +38,32 @@ class WorkerPool(ProcessPoolExecutor):
     """
 
     def __init__(self, workers: int) -> None:
+        leave_if_started_by_a_script()
         context = multiprocessing.get_context("spawn")
         theirs, self._lifeline = context.Pipe(duplex=False)
         super().__init__(workers, context, initializer=_start_worker, initargs=(theirs,))
+
+    @property
+    def ran_the_script_again(self) -> bool:
+        """Whether a worker ended because the script that started it began a study in it, too."""
+        processes = dict(self._processes or {}).values()
+        return any(process.exitcode == _UNGUARDED for process in processes)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers; with `cancel_futures` they stop the runs in progress."""
         if cancel_futures:
             self._lifeline.close()
         super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+def leave_if_started_by_a_script() -> None:
+    """End a worker that was about to start workers of its own, because its script has no main guard.
+
+    A new process first runs the script that started it, all but what is guarded by
+    ``if __name__ == "__main__"``. The process that started it says so (`run_study`).
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(_UNGUARDED)
 
 
 class ThisProcess(Executor):

@@ -22,6 +22,10 @@ from tailbatch.study.sources import Source, facts_of
 
 ATTEMPTS = 2
 _TICK = 0.5  # seconds between checks of the runs in progress
+_NO_GUARD = (
+    "new processes run the script that starts them again: put what it does below the line "
+    'if __name__ == "__main__": (or choose workers=1)'
+)
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 
 _log = logging.getLogger(__name__)
@@ -353,7 +357,10 @@ class _Runner:
             try:
                 self._hand_out(pool)
             except BrokenExecutor as error:
+                unguarded = getattr(pool, "ran_the_script_again", False)
                 pool.shutdown(cancel_futures=True)
+                if unguarded:
+                    raise StudyError(_NO_GUARD) from None
                 self._take_back(error)
             except BaseException:
                 pool.shutdown(cancel_futures=True)

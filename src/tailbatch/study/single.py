@@ -146,6 +146,10 @@ class _Heartbeat(Callback):
 def _drop_damaged(checkpoint: Path) -> None:
     """Remove a checkpoint that cannot be read: starting over loses less than failing."""
     if checkpoint.exists():
+        if not checkpoint.is_file():
+            _log.warning("%s is not a regular file; the run starts over", checkpoint)
+            checkpoint.unlink()
+            return
         try:
             load_checkpoint(checkpoint)
         except TrainingError as error:
