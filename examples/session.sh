@@ -19,7 +19,7 @@ $tailbatch datasets describe tickets.csv $columns
 
 $tailbatch fit tickets.csv $columns --out model --thresholds tuned --epochs "${EPOCHS:-60}"
 $tailbatch evaluate model tickets_test.csv --csv labels.csv
-$tailbatch predict model tickets_new.csv --out tags.csv --kind tags --keep ticket_id
+$tailbatch predict model tickets_new.csv --out tags.csv --kind tags --keep ticket_id --overwrite
 $tailbatch explain model tickets_test.csv --label security --keep subject --top 5
 
 $tailbatch compare tickets.csv $columns --strategies random,minority \
