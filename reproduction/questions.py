@@ -40,7 +40,7 @@ from reproduction.text import (
 
 from tailbatch.analysis import Analysis, Arm, Dataset
 from tailbatch.analysis.gains import Gain, gain, level, rank_correlation, where_all_ran
-from tailbatch.analysis.inference import SIMULATIONS, bootstrap_coverage
+from tailbatch.analysis.inference import SIMULATIONS, coverage_text
 from tailbatch.analysis.naming import compare_ways
 from tailbatch.analysis.published import direction_counts, directions
 from tailbatch.analysis.significance import Claim, Tested, decide, out_of_reach
@@ -594,16 +594,10 @@ def tests(answers: Answers) -> str:
 def _coverage(answers: Answers) -> str:
     """Say how often the intervals contain the truth, by simulation, for the sizes on this page."""
     sizes = {made.gain.datasets for made in answers.tested.values()}
-    ends = sorted(n for n in sizes if n >= FEWEST_DATASETS)
-    ends = sorted({ends[0], ends[-1]})
-    even, skewed = (
-        " and ".join(f"{bootstrap_coverage(n, skewed=skewed):.0%}" for n in ends)
-        for skewed in (False, True)
-    )
+    said = dict.fromkeys(coverage_text(n) for n in sorted(sizes) if n >= FEWEST_DATASETS)
     return (
-        f"In {SIMULATIONS:,} simulations each, the 95% intervals over "
-        f"{' and '.join(map(str, ends))} datasets contain the true change in {even} of cases if gains "
-        f"are normal, in {skewed} if they are exponential: most small, a few very large."
+        "The 95% interval over datasets is a bootstrap-t, never narrower than Student's. "
+        f"{' '.join(said)} {SIMULATIONS:,} simulations each."
     )
 
 

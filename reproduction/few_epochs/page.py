@@ -18,6 +18,7 @@ from tailbatch.analysis.comparisons import results
 from tailbatch.analysis.curves import mean_curves, steps_to_match
 from tailbatch.analysis.gains import Gain, gain
 from tailbatch.analysis.gains import level as mean_level
+from tailbatch.analysis.inference import coverage_text
 from tailbatch.analysis.naming import compare_ways, named
 from tailbatch.results.archive import SUFFIX, open_records
 from tailbatch.results.frames import Evidence, read_store
@@ -401,6 +402,7 @@ def page() -> str:
         "datasets-weighted": by_dataset("weighted_bce"),
         "datasets-plain": by_dataset("bce"),
         "details": details(),
+        "coverage": coverage_text(12),
     }
     for loss in LOSSES:
         blocks[f"budgets-{loss}"] = by_budget(loss, None)

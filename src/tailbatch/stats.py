@@ -20,14 +20,8 @@ FEWEST_FOLDS = 3
 #: Datasets below which Wilcoxon's p-value cannot fall under 0.05, and a bootstrap covers too little.
 FEWEST_DATASETS = 6
 _MOST_EXACT_PAIRS = 50  # as in SciPy
-
-
-class WinTieLoss(NamedTuple):
-    """How often the first of two methods was better, equal and worse."""
-
-    wins: int
-    ties: int
-    losses: int
+# The share of each tail that the bootstrap keeps up to so many datasets.
+_TAIL, _SKEWED = 0.1, 16
 
 
 @dataclass(frozen=True)
@@ -97,35 +91,6 @@ class Equivalence(NamedTuple):
     better: float
 
 
-def win_tie_loss(
-    values: npt.ArrayLike,
-    baseline: npt.ArrayLike,
-    *,
-    higher_is_better: bool = True,
-    tolerance: float = 0.0,
-) -> WinTieLoss:
-    """Count the pairs in which the first value is better, equal and worse.
-
-    Parameters
-    ----------
-    values, baseline
-        (n,) paired values.
-    higher_is_better
-        Which direction is good.
-    tolerance
-        Differences up to this size are ties.
-
-    Examples
-    --------
-    >>> win_tie_loss([0.3, 0.5, 0.2], [0.2, 0.5, 0.4])
-    WinTieLoss(wins=1, ties=1, losses=1)
-    """
-    difference = _paired_difference(values, baseline) * (1 if higher_is_better else -1)
-    wins = int(np.count_nonzero(difference > tolerance))
-    losses = int(np.count_nonzero(difference < -tolerance))
-    return WinTieLoss(wins, len(difference) - wins - losses, losses)
-
-
 def wilcoxon(values: npt.ArrayLike, baseline: npt.ArrayLike) -> SignedRankTest:
     """Test paired values with Wilcoxon's signed-rank test, as the paper does over datasets.
 
@@ -149,21 +114,6 @@ def wilcoxon(values: npt.ArrayLike, baseline: npt.ArrayLike) -> SignedRankTest:
     else:
         p_value = float(stats.wilcoxon(difference, method="asymptotic").pvalue)
     return SignedRankTest(min(up, down), p_value, (up - down) / (up + down), difference.size)
-
-
-def cohens_dz(values: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
-    """Return the mean paired difference in units of its standard deviation.
-
-    It is ``nan`` for fewer than two pairs and for differences that are all the same.
-
-    Examples
-    --------
-    >>> round(cohens_dz([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]), 3)
-    2.0
-    """
-    difference = _paired_difference(values, baseline)
-    spread = difference.std(ddof=1) if len(difference) > 1 else 0.0
-    return float(difference.mean() / spread) if spread > 0 else float("nan")
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
@@ -242,19 +192,6 @@ def critical_difference(n_methods: int, n_blocks: int, *, level: float = 0.05) -
     return float(q * _rank_error(n_methods, n_blocks))
 
 
-def nemenyi(ranks: npt.ArrayLike, n_blocks: int) -> FloatArray:
-    """Return the (k, k) p-values of Nemenyi's test for each pair of mean ranks.
-
-    Examples
-    --------
-    >>> nemenyi([1.0, 2.0, 3.0], n_blocks=3).round(3)[0].tolist()
-    [1.0, 0.438, 0.038]
-    """
-    given = np.asarray(ranks, dtype=np.float64)
-    distance = np.abs(given[:, None] - given) / _rank_error(len(given), n_blocks)
-    return np.asarray(stats.studentized_range.sf(distance * np.sqrt(2), len(given), np.inf))
-
-
 def corrected_t(values: npt.ArrayLike, *, test_to_train: float, level: float = 0.95) -> Estimate:
     """Return the mean over the folds of a cross-validation, with Nadeau and Bengio's interval.
 
@@ -309,11 +246,14 @@ def bootstrap_change(
     n_draws: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """Return the bootstrap interval of the change of a sum over datasets, sum(after) / sum(before) - 1.
+    """Return the bootstrap-t interval of the change of a sum over datasets, sum(after) / sum(before) - 1.
 
-    Datasets are resampled as a whole. The percentiles are Hesterberg's (2015) expanded ones, which
-    correct for the narrowness of a bootstrap of few values: those at Phi(-+ sqrt(n / (n - 1)) t(n - 1)).
-    Below six datasets there is no interval: even the extremes of so few cover too little.
+    Datasets are resampled as a whole; each resample gives t* = (change* - change) / error*, with the
+    standard error of a ratio of sums. Up to 16 datasets the quantiles of t* are those at a tenth of the
+    usual tails, since a few values rarely show how skewed gains are, and they are never closer to zero
+    than Student's. With more datasets the tails approach the usual ones. Gains whose few large values
+    dominate are the reason: simulated normal, exponential and lognormal gains are covered at 95% or more.
+    Below six datasets there is no interval.
 
     Parameters
     ----------
@@ -329,20 +269,32 @@ def bootstrap_change(
     >>> before = [0.2, 0.3, 0.4, 0.1, 0.5, 0.6, 0.3]
     >>> low, high = bootstrap_change([0.25, 0.33, 0.41, 0.12, 0.51, 0.63, 0.35], before)
     >>> round(low, 3), round(high, 3)
-    (0.036, 0.193)
+    (-0.047, 0.234)
     """
     difference, base = _paired_difference(after, before), np.asarray(before, dtype=np.float64)
     n = len(difference)
     if n < FEWEST_DATASETS:
         return Interval(np.nan, np.nan)
     rows = stream(seed, "bootstrap").integers(n, size=(n_draws, n))
-    sums = base[rows].sum(axis=1)
-    if not sums.all():  # too many baselines of 0 for any percentage
+    if not base[rows].sum(axis=1).all():  # too many baselines of 0 for any percentage
         return Interval(np.nan, np.nan)
-    changes = difference[rows].sum(axis=1) / sums
-    expanded = np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1)
-    low, high = np.quantile(changes, stats.norm.cdf([-expanded, expanded]))
-    return Interval(float(low), float(high))
+    change, error = _ratio_of_sums(difference, base)
+    changes, errors = _ratio_of_sums(difference[rows], base[rows])
+    # A resample of one dataset alone has no error; where all datasets change alike, no resample has.
+    t = (changes - change) / np.maximum(errors, 1e-12)
+    tail = (1 - level) * min(_TAIL * max(1.0, n / _SKEWED), 0.5)
+    low, high = np.quantile(t, [tail, 1 - tail])
+    student = float(stats.t.ppf((1 + level) / 2, n - 1))
+    ends = change - np.array([max(high, student), min(low, -student)]) * error
+    return Interval(*map(float, ends))
+
+
+def _ratio_of_sums(difference: FloatArray, base: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return sum(difference) / sum(base) over the last axis, and its standard error (delta method)."""
+    n, sums = base.shape[-1], base.sum(axis=-1)
+    ratio = difference.sum(axis=-1) / sums
+    rest = difference - ratio[..., None] * base
+    return ratio, np.sqrt((rest**2).sum(axis=-1) * n / (n - 1)) / sums
 
 
 def detectable(

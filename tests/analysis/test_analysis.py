@@ -38,6 +38,7 @@ from tailbatch.analysis.significance import mean_ranks, wilcoxon_by_model
 from tailbatch.report.sections.fairness import in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
+from tailbatch.selection.make import STRATEGIES
 from tailbatch.stats import corrected_t, holm
 
 SCENE, MLP, DELA = Dataset("scene"), Learner("mlp"), Learner("dela")
@@ -128,9 +129,29 @@ def test_no_spread_is_borrowed_between_datasets():
     assert overall(both, ["macro_f"])[["low", "p"]].isna().all(axis=None)
 
 
+def test_intervals_stay_within_what_a_metric_can_reach():
+    rows = [(arm, fold, 0) for arm in ("random", "hard") for fold in range(3)]
+    runs = runs_of(rows, macro_auc=[0.99, 0.8, 0.9, 1.0, 0.85, 0.99])
+    means = results(runs, ["macro_auc"]).set_index("arm")
+    assert means["high"].tolist() == [1.0, 1.0]
+    assert (means["low"] < means["mean"]).all()
+    (row,) = overall(runs, ["macro_auc"]).itertuples()
+    assert row.high == pytest.approx(100 * (1 / row.baseline_mean - 1))
+
+
+def test_the_place_of_a_strategy_is_its_order_in_reports():
+    STRATEGIES.add("fifth", type("Fifth", (STRATEGIES["hard"],), {"place": 4.5}))
+    try:
+        names = ["importance", "adaptive", "unknown", "fifth", "random"]
+        ordered = [str(arm) for arm in sorted(map(Arm, names))]
+    finally:
+        STRATEGIES.remove("fifth")
+    assert ordered == ["random", "adaptive", "fifth", "importance", "unknown"]
+
+
 def test_one_dataset_is_tested_by_the_corrected_t_over_its_folds():
     rows = [(arm, fold, seed) for arm in ("random", "hard") for fold in range(4) for seed in (0, 1)]
-    values = np.random.default_rng(0).random(16)
+    values = 0.4 + 0.1 * np.random.default_rng(0).random(16)
     runs = runs_of(rows, macro_f=values).assign(n_folds=5)
     table = overall(runs, ["macro_f"]).iloc[0]
     folds = (values[8:] - values[:8]).reshape(4, 2).mean(axis=1)  # seeds of a fold are one value

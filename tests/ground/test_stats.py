@@ -1,4 +1,3 @@
-import warnings
 from importlib import resources
 from itertools import product
 
@@ -10,22 +9,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats as reference
 
-from tailbatch.analysis.inference import bootstrap_coverage, held_out_ratio
+from tailbatch.analysis.inference import _COVERAGE, bootstrap_coverage, held_out_ratio
 from tailbatch.errors import DataError
 from tailbatch.stats import (
     SignedRankTest,
     bootstrap_change,
-    cohens_dz,
     corrected_t,
     critical_difference,
     detectable,
     friedman,
     holm,
     mean_ranks,
-    nemenyi,
     practical_equivalence,
     wilcoxon,
-    win_tie_loss,
 )
 
 LOWER_IS_BETTER = {"ranking_loss", "hamming_loss", "one_error"}
@@ -150,7 +146,8 @@ def test_published_outcomes_at_the_printed_level(published):
     results, claims = published
     for key, claim in claims.iterrows():
         better = results.loc[key, "adaptive"], results.loc[key, "random"]
-        wins, _, losses = win_tie_loss(*better, higher_is_better=key[1] not in LOWER_IS_BETTER)
+        difference = np.subtract(*better) * (-1 if key[1] in LOWER_IS_BETTER else 1)
+        wins, losses = (difference > 0).sum(), (difference < 0).sum()
         assert wins > losses
         significant = wilcoxon(*better).p_value < 0.05
         assert significant == (claim.outcome == "win" or key == ("DELA", "one_error"))
@@ -165,34 +162,17 @@ def test_signed_rank_test_is_symmetric(pair):
     assert forward.rank_biserial == pytest.approx(-backward.rank_biserial)
     assert 0 <= forward.p_value <= 1
     assert forward.n_pairs == np.count_nonzero(ours != other)
-    wins, ties, losses = win_tie_loss(ours, other)
-    assert wins + ties + losses == len(ours)
-    assert win_tie_loss(ours, other, higher_is_better=False) == (losses, ties, wins)
 
 
 def test_equal_values_give_no_evidence():
     test = wilcoxon([1.0, 2.0], [1.0, 2.0])
     assert test == SignedRankTest(0, 1, 0, 0)
     assert friedman(np.ones((4, 3))).p_value == 1
-    assert np.isnan(cohens_dz([1.0, 2.0], [0.0, 1.0]))
-    with warnings.catch_warnings(action="error"):
-        assert np.isnan(cohens_dz([1.0], [0.0]))
-
-
-def test_effect_size_by_hand():
-    # Differences 1 and 3: mean 2, standard deviation the root of 2.
-    assert cohens_dz([1.0, 3.0], [0.0, 0.0]) == pytest.approx(np.sqrt(2))
 
 
 def test_rank_biserial_by_hand():
     # Differences 3, -1, 2: ranks 3, 1, 2, so (3 + 2 - 1) / 6.
     assert wilcoxon([3.0, 0.0, 2.0], [0.0, 1.0, 0.0]).rank_biserial == pytest.approx(4 / 6)
-
-
-def test_a_tolerance_makes_ties():
-    assert win_tie_loss([0.30, 0.50], [0.29, 0.40], tolerance=0.02) == (1, 1, 0)
-    lower = win_tie_loss([0.30, 0.50], [0.29, 0.40], tolerance=0.015, higher_is_better=False)
-    assert lower == (0, 1, 1)
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 12), elements=st.floats(0, 1)))
@@ -234,14 +214,6 @@ def test_critical_differences_equal_the_published_table(level, expected):
     for k, q in enumerate(expected, start=2):
         error = np.sqrt(k * (k + 1) / (6 * 10))
         assert critical_difference(k, 10, level=level) == pytest.approx(q * error, abs=2e-3 * error)
-
-
-def test_nemenyi_agrees_with_the_critical_difference():
-    distance = critical_difference(4, 13)
-    p_values = nemenyi([1.0, 1.0 + distance, 2.5, 2.5], n_blocks=13)
-    assert p_values[0, 1] == pytest.approx(0.05, abs=1e-6)
-    assert p_values[2, 3] == pytest.approx(1)
-    assert np.allclose(p_values, p_values.T)
 
 
 def cross_validated(rng, k, overlap, n):
@@ -340,14 +312,24 @@ def test_folds_that_all_agree_leave_no_doubt():
     assert corrected_t([0.0] * 3, test_to_train=0.1).p_value == 1.0
 
 
-@pytest.mark.parametrize(
-    ("n", "normal", "skewed"), [(6, 0.908, 0.863), (9, 0.92, 0.87), (15, 0.926, 0.888)]
-)
-def test_the_bootstrap_over_datasets_covers_nearly_as_often_as_it_says(n, normal, skewed):
-    # 8,000 simulations give 0.926, 0.936 and 0.942, and 0.884, 0.891 and 0.908 if gains are skewed; the
-    # floors are three standard errors below. A plain percentile bootstrap covers 0.84 at n = 6.
-    assert normal <= bootstrap_coverage(n) <= 0.96
-    assert skewed <= bootstrap_coverage(n, skewed=True) <= 0.93
+@pytest.mark.parametrize("n", [6, 8, 12, 16])
+def test_the_interval_over_datasets_covers_95_percent_of_skewed_gains_too(n):
+    # What a report says is from 2,000 simulations; 300 differ from it by at most four standard errors.
+    for said, gains in zip(_COVERAGE[n], ("normal", "exponential", "lognormal"), strict=True):
+        assert said >= 0.95
+        error = np.sqrt(said * (1 - said) / 300)
+        assert abs(bootstrap_coverage(n, gains, n_simulations=300) - said) < 4 * error
+
+
+def test_the_interval_over_datasets_is_never_narrower_than_students():
+    rng = np.random.default_rng(0)
+    for n in (6, 12, 30):
+        before = np.full(n, 0.5)
+        gains = rng.normal(0.02, 0.05, n)
+        low, high = bootstrap_change(before + gains, before)
+        half = reference.t.ppf(0.975, n - 1) * gains.std(ddof=1) / np.sqrt(n) / 0.5
+        assert low <= gains.mean() / 0.5 - half
+        assert high >= gains.mean() / 0.5 + half
 
 
 def test_the_bootstrap_over_datasets_is_seeded_and_needs_six():
@@ -407,7 +389,7 @@ def test_two_datasets_say_nothing_about_the_next():
     assert np.isnan(practical_equivalence([0.1, 0.2], [0.01, 0.01], region=0.01)).all()
 
 
-@pytest.mark.parametrize("function", [wilcoxon, win_tie_loss, cohens_dz])
+@pytest.mark.parametrize("function", [wilcoxon, bootstrap_change])
 def test_pairs_must_fit_and_be_complete(function):
     with pytest.raises(DataError, match=r"one shape \(n,\), got \(2,\) and \(3,\)"):
         function([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -19,6 +19,7 @@ from tailbatch.analysis.inference import (
     equivalence,
     gain_sign,
     held_out_ratio,
+    in_range,
     over_folds,
     sign,
 )
@@ -197,6 +198,7 @@ def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
                 known = ~np.isnan(values)
                 if known.any():
                     _, *ends, _ = over_folds(cell.folds[known], values[known], ratio)
+                    ends = in_range(metric, *ends)
                     mean, count = values[known].mean(), int(known.sum())
                     rows.append((at.dataset, at.learner, arm, metric, mean, *ends, count))
     table = pd.DataFrame(rows, columns=[*CELL, "arm", "metric", "mean", "low", "high", "runs"])

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from tailbatch.analysis.strategies import facts
 from tailbatch.results import NO_BATCHES, Pressure, pressure_text
+from tailbatch.selection import default_pressure, strategy_place
 
 #: Columns of a frame that name a cell.
 CELL = ["data", "learner"]
@@ -106,7 +106,7 @@ class Arm(Key):
 
     def __post_init__(self) -> None:
         if self.pressure is _OWN:
-            object.__setattr__(self, "pressure", facts(self.strategy).pressure)
+            object.__setattr__(self, "pressure", default_pressure(self.strategy))
 
     @cached_property
     def _primary(self) -> "Arm":
@@ -144,7 +144,7 @@ class Arm(Key):
         numbers: tuple[float, ...] = ()
         if self.pressure != self._primary.pressure and not isinstance(self.pressure, str | None):
             numbers = self.pressure if isinstance(self.pressure, tuple) else (self.pressure,)
-        return facts(self.strategy).place, self.strategy, numbers, self._label
+        return strategy_place(self.strategy), self.strategy, numbers, self._label
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tailbatch.analysis.keys import Arm
-from tailbatch.analysis.strategies import facts
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,16 @@ PALETTE = (
     ("#3f51a3", "#93a2ee"),
     ("#7d4b2a", "#c99e7f"),
 )
+#: Places in the palette of strategies that most reports compare; the first color is the baseline's.
+_COLORS = {
+    "adaptive": 1,
+    "hard": 2,
+    "chain": 3,
+    "minority": 4,
+    "balanced": 5,
+    "uniform": 6,
+    "importance": 7,
+}
 # Dashes and markers distinguish the lines without color.
 _DASHES = ((5, 4), (), (8, 3), (2, 3), (8, 3, 2, 3), (12, 3), (4, 2, 1, 2), (1, 2))
 _MARKERS = "os^DvPXh"
@@ -48,8 +57,9 @@ def looks(arms: Iterable[Arm], baseline: Arm | None) -> dict[Arm, Look]:
     ['o', 's']
     """
     ordered = sorted(set(arms))
-    colors = {arm: facts(arm.strategy).color for arm in ordered if arm.is_primary}
-    places = {arm: color for arm, color in colors.items() if color is not None}
+    places = {
+        arm: _COLORS[arm.strategy] for arm in ordered if arm.is_primary and arm.strategy in _COLORS
+    }
     places |= {arm: 0 for arm in ordered if arm == baseline}
     free = [color for color in range(1, len(PALETTE)) if color not in places.values()]
     free = free or list(range(1, len(PALETTE)))

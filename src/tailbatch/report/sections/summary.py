@@ -11,7 +11,7 @@ from tailbatch.analysis import Analysis
 from tailbatch.analysis.best import Best, Setting
 from tailbatch.analysis.comparisons import claimed, with_batches, with_best
 from tailbatch.analysis.fairness import what_ran
-from tailbatch.analysis.inference import LEVEL
+from tailbatch.analysis.inference import LEVEL, coverage_text
 from tailbatch.analysis.keys import Arm
 from tailbatch.metrics import TUNED, metric_facts
 from tailbatch.report import panels
@@ -24,7 +24,7 @@ _SETTING = ["learner", "arm", "varied"]
 _TUNED = "tuned: with the threshold of each label tuned on the validation rows"
 _INFERENCE = (
     "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
-    "variance, from three folds on), otherwise over datasets (bootstrap, from six on). The p-values of "
+    "variance, from three folds on), otherwise over datasets (bootstrap-t, from six on). The p-values of "
     "minority average precision, Macro-AUC and Micro-F are corrected for the number of such "
     "claims (Holm); n.s. means not significant at 0.05. The best setting is chosen on validation rows, "
     "so its own p-value needs no correction. Other metrics are shown but not tested."
@@ -47,7 +47,7 @@ def summary(story: Story) -> Section:
     blocks = [Block("lines", said) if said else Block("text", _NOTHING)]
     blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
     blocks += [folded(_settings_view(analysis))] if several else []
-    blocks += [Block("note", _INFERENCE)] if said else []
+    blocks += [Block("note", f"{_INFERENCE}{_coverage(table)}")] if said else []
     counts = what_ran(evidence.runs)
     if "strategies" in counts:  # a model without batches has none
         counts["strategies"] = with_batches(evidence.runs)["strategy"].nunique()
@@ -70,6 +70,13 @@ def summary(story: Story) -> Section:
         figures={"gains": partial(panels.gains_figure, table, story.looks)} if len(table) else {},
         brief=_brief(analysis, tuple([*first, *filter(None, [late])])),
     )
+
+
+def _coverage(overall: pd.DataFrame) -> str:
+    """Say how well the intervals over datasets hold, where the table has some."""
+    datasets = overall.loc[overall["low"].notna(), "datasets"].max() if len(overall) else 0
+    text = coverage_text(datasets)
+    return f" Of the interval over datasets: {text[0].lower()}{text[1:]}" if text else ""
 
 
 def headline(best: Best, *, several: bool = False, top: bool = True) -> str:
@@ -268,6 +275,7 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
     caption = f"change against {analysis.baseline}{_averaged(analysis)}, positive is better"
     if table["low"].notna().any():
         caption += f"; 95% intervals over {'datasets' if table['datasets'].max() > 1 else 'folds'}"
+        caption += f". {text}" if (text := coverage_text(table["datasets"].max())) else ""
     header = ("strategy", *(metric_facts(name).title for name in metrics)) if rows else ()
     return Brief(header, tuple(rows), caption + _tuned_note(metrics), said)
 
