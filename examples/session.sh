@@ -11,7 +11,7 @@ mkdir -p "${1:-tickets}"
 cd "${1:-tickets}"
 python=${PYTHON:-python}
 tailbatch="$python -m tailbatch"
-columns="--labels tags --as paid=number --missing impute"
+columns="--labels tags --kinds paid=number --missing impute"
 
 $python "$here/tickets.py" .
 
@@ -23,5 +23,5 @@ $tailbatch predict model tickets_new.csv --out tags.csv --kind tags --keep ticke
 $tailbatch explain model tickets_test.csv --label security --keep subject --top 5
 
 $tailbatch compare tickets.csv $columns --strategies random,minority \
-    --folds "${FOLDS:-3}" --epochs "${EPOCHS:-60}" --workers "${WORKERS:-1}" --store records
+    --n-folds "${FOLDS:-3}" --epochs "${EPOCHS:-60}" --workers "${WORKERS:-1}" --store records
 $tailbatch report records --out report.html --csv runs.csv

@@ -2,14 +2,66 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
 from types import ModuleType
+from typing import Any
 
 _BREAK = re.compile(r"\s*[\r\n\t]\s*")
+
+
+Spelling = Callable[[str, Any], str]
+"""How a setting is written: called with its name in Python and the value to give it, or None."""
+
+
+def in_python(name: str, value: Any = None) -> str:
+    """Return a setting as it is written in Python."""
+    return name if value is None else f"{name}={value!r}"
+
+
+_spelling: ContextVar[Spelling] = ContextVar("spelling", default=in_python)
+
+
+def setting(name: str, value: Any = None) -> str:
+    """Return a setting for an error message, as whoever called would write it.
+
+    That is Python unless `spelled` says otherwise, as the command line does.
+
+    Parameters
+    ----------
+    name
+        The argument, as it is called in Python.
+    value
+        What to set it to; None names the argument alone.
+
+    Examples
+    --------
+    >>> f"pass {setting('missing', 'impute')} or lower {setting('epochs')}"
+    "pass missing='impute' or lower epochs"
+    """
+    return _spelling.get()(name, value)
+
+
+@contextmanager
+def spelled(how: Spelling) -> Iterator[None]:
+    """Let error messages write settings in another way.
+
+    Examples
+    --------
+    >>> with spelled(lambda name, value: f"--{name} {value}"):
+    ...     print(f"pass {setting('missing', 'impute')}")
+    pass --missing impute
+    """
+    former = _spelling.set(how)
+    try:
+        yield
+    finally:
+        _spelling.reset(former)
 
 
 class TailbatchError(Exception):
@@ -56,8 +108,48 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"{guess} Known: {', '.join(names) or 'none'}"
 
 
+#: Names of one thing here and in other libraries.
+_SYNONYMS = (
+    ("batch_size", "train_batch_size", "per_device_train_batch_size"),
+    ("best_by", "metric", "monitor", "scoring"),
+    ("class_weight", "pos_weight", "weights"),
+    ("early_stopping", "early_stop", "n_iter_no_change", "patience"),
+    ("epochs", "max_epochs", "max_iter", "n_epochs", "n_iter", "num_epochs", "num_train_epochs"),
+    ("hidden", "hidden_layer_sizes", "hidden_size"),
+    ("kinds", "as"),
+    ("loss", "criterion", "objective"),
+    ("lr", "learning_rate", "learning_rate_init"),
+    ("model", "module"),
+    ("n_folds", "folds", "cv", "n_splits"),
+    ("out", "output"),
+    ("scale", "scaling"),
+    ("schedule", "lr_schedule"),
+    ("seed", "random_state"),
+    ("selection_pressure", "pressure"),
+    ("selection_pressures", "pressures"),
+    ("steps", "max_steps"),
+    ("strategy", "sampler"),
+    ("thresholds", "threshold"),
+    ("validation_fraction", "validation", "validation_split"),
+    ("warm_up_epochs", "warm_up"),
+    ("weight_decay", "alpha"),
+)
+
+
+def synonym(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name of what other libraries call `name`; None if there is none.
+
+    Examples
+    --------
+    >>> synonym("learning_rate", ["lr", "epochs"]), synonym("rate", ["lr"])
+    ('lr', None)
+    """
+    same = {word for group in _SYNONYMS if name in group for word in group} - {name}
+    return next((word for word in known if word in same), None)
+
+
 def closest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the known name nearest to a mistyped one, None where none is near.
+    """Return the known name of the same meaning or spelled most alike; None where none is near.
 
     Parameters
     ----------
@@ -66,14 +158,16 @@ def closest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str | No
     known
         The names there are.
     cutoff
-        How similar two names must be, from 0 to 1.
+        How similar two spellings must be, from 0 to 1.
 
     Examples
     --------
-    >>> closest("tag", ["length", "tags"]), closest("x", ["length"])
-    ('tags', None)
+    >>> closest("tag", ["length", "tags"]), closest("patience", ["lr", "early_stopping"])
+    ('tags', 'early_stopping')
     """
-    return next(iter(get_close_matches(str(name), list(known), n=1, cutoff=cutoff)), None)
+    names = list(known)
+    near = get_close_matches(str(name), names, n=1, cutoff=cutoff)
+    return synonym(str(name), names) or next(iter(near), None)
 
 
 class DataError(TailbatchError, ValueError):
@@ -165,7 +259,7 @@ def check_number(
     bounds = {"from": least, "above": above, "and below": below}
     said = " ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
     kind = "a whole number" if whole else "a number"
-    raise error(f"{name} must be {kind} {said}".rstrip() + f", got {value!r:.60}{remark}")
+    raise error(f"{setting(name)} must be {kind} {said}".rstrip() + f", got {value!r:.60}{remark}")
 
 
 def require(module: str, *, extra: str) -> ModuleType:

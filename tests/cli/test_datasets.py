@@ -241,6 +241,6 @@ def test_the_remedy_for_a_column_can_be_typed_whatever_its_name(column, run, tmp
     command = ["describe", path, "--labels", "1", "--json"]
     facts = json.loads(run(*command)[1])
     (remedy,) = re.findall(r"write (.*) if it is free text", " ".join(facts["warnings"]))
-    assert shlex.split(remedy) == ["--as", f"{column}=text"]
+    assert shlex.split(remedy) == ["--kinds", f"{column}=text"]
     again = json.loads(run(*command, *shlex.split(remedy))[1])
     assert again["columns"][column]["kind"] == "text"

@@ -58,7 +58,7 @@ def column(**columns):
 
 FIT = "fit data.csv --out m --epochs 1"
 LISTED = f"{FIT} --labels tags"
-PLAIN = f"{FIT} --labels tag_a,tag_b --as tags=ignore"
+PLAIN = f"{FIT} --labels tag_a,tag_b --kinds tags=ignore"
 PREDICT = "predict model data.csv --out p.csv"
 EVALUATE = "evaluate model data.csv"
 COMPARE = "compare data.csv --epochs 1 --workers 1"
@@ -104,12 +104,12 @@ COMMANDS = {
     "labels and an identifier": (
         saved(lambda f: f[["ticket_id", "tags"]]),
         LISTED,
-        r"no column left .*'ticket_id' is left out \(.*--as ticket_id=category",
+        r"no column left .*'ticket_id' is left out \(.*--kinds ticket_id=category",
     ),
     "the labels as a feature": (
         saved(),
-        f"{LISTED} --as tags=category",
-        "'tags' holds the labels .*leave --as tags=category out",
+        f"{LISTED} --kinds tags=category",
+        "'tags' holds the labels .*leave --kinds tags=category out",
     ),
     "the labels as text": (saved(), f"{LISTED} --text tags", "holds the labels .*--text tags out"),
     "a prefix of no column": (
@@ -209,16 +209,20 @@ COMMANDS = {
     "a missing number": (
         cell("length", None),
         LISTED,
-        "in line 5; .*--as length=ignore, or pass --missing",
+        "in line 5; .*--kinds length=ignore, or pass --missing",
     ),
     "an infinite number": (cell("length", "inf"), LISTED, "X has inf in row 3"),
     "a mistyped text column": (saved(), f"{LISTED} --text subjct", "did you mean 'subject'"),
-    "an unknown kind": (saved(), f"{LISTED} --as plan=categry", "did you mean 'category'"),
-    "no kind": (saved(), f"{LISTED} --as plan", "write COLUMN=KIND, such as --as price=number"),
+    "an unknown kind": (saved(), f"{LISTED} --kinds plan=categry", "did you mean 'category'"),
+    "no kind": (
+        saved(),
+        f"{LISTED} --kinds plan",
+        "write COLUMN=KIND, such as --kinds price=number",
+    ),
     "text as a number": (
         saved(),
-        f"{LISTED} --as plan=number",
-        "is no number; .*--as plan=category",
+        f"{LISTED} --kinds plan=number",
+        "is no number; .*--kinds plan=category",
     ),
     "an unreadable date": (
         cell("created", "2025-13-77"),
@@ -227,17 +231,17 @@ COMMANDS = {
     ),
     "a date with two readings": (
         column(created="03/04/2025"),
-        f"{LISTED} --as created=date",
-        "two ways: .*--as created=date:%d/%m/%Y",
+        f"{LISTED} --kinds created=date",
+        "two ways: .*--kinds created=date:%d/%m/%Y",
     ),
     "amounts in two units": (
         column(paid=[f"{n} EUR" if n % 2 else f"{n} USD" for n in range(ROWS)]),
-        f"{LISTED} --as paid=number",
-        "several units .*--as paid=ignore",
+        f"{LISTED} --kinds paid=number",
+        "several units .*--kinds paid=ignore",
     ),
     "an amount with two readings": (
         column(paid="1,234 EUR"),
-        f"{LISTED} --as paid=number",
+        f"{LISTED} --kinds paid=number",
         "can be 1234 or 1.234",
     ),
     "an unknown encoder": (saved(), f"{LISTED} --text-encoder minilmm", "did you mean 'minilm'"),
@@ -251,8 +255,8 @@ COMMANDS = {
     "a learning rate below 0": (saved(), f"{LISTED} --lr -1", "--lr must be above 0"),
     "a pressure of a study": (
         saved(),
-        f"{LISTED} --strategy minority --pressure 64:1",
-        "--pressure must be a number from 1, imbalance or auto, got '64:1'",
+        f"{LISTED} --strategy minority --selection-pressure 64:1",
+        "--selection-pressure must be a number from 1, imbalance or auto, got '64:1'",
     ),
     "a setting of another library": (
         saved(),
@@ -269,6 +273,11 @@ COMMANDS = {
         f"{LISTED} --learning-rate 1",
         "no option --learning-rate; did you mean --lr",
     ),
+    "a shorter option": (
+        saved(),
+        f"{LISTED} --pressure 4",
+        "no option --pressure; did you mean --selection-pressure",
+    ),
     "a command without its group": (
         saved(),
         "describe data.csv",
@@ -283,13 +292,13 @@ COMMANDS = {
     ),
     "a validation share of 1": (
         saved(),
-        f"{LISTED} --validation 1",
-        "--validation must be a number from 0 and below 1, got 1",
+        f"{LISTED} --validation-fraction 1",
+        "--validation-fraction must be a number from 0 and below 1, got 1",
     ),
     "a negative validation share": (
         saved(),
-        f"{LISTED} --validation -1",
-        "--validation must be a number from 0 and below 1, got -1",
+        f"{LISTED} --validation-fraction -1",
+        "--validation-fraction must be a number from 0 and below 1, got -1",
     ),
     "a negative seed": (
         saved(),
@@ -311,7 +320,7 @@ COMMANDS = {
     "a missing value at predict": (
         cell("length", None),
         PREDICT,
-        "in line 5; correct it, or fit the model again with --as length=ignore or --missing impute",
+        "in line 5; correct it, or fit the model again with --kinds length=ignore or --missing impute",
     ),
     "no rows at predict": (
         saved(lambda f: f.head(0)),
@@ -359,22 +368,22 @@ COMMANDS = {
     ),
     "a mistyped column to compare": (
         saved(),
-        f"{COMPARE} --labels tags --as lenth=number",
+        f"{COMPARE} --labels tags --kinds lenth=number",
         "no column 'lenth'; did you mean 'length'",
     ),
     "a missing number to compare": (
         cell("length", None),
         f"{COMPARE} --labels tags",
-        "in line 5; .*--as length=ignore, or pass --missing impute",
+        "in line 5; .*--kinds length=ignore, or pass --missing impute",
     ),
     "more folds than rows": (
         saved(),
-        f"{COMPARE} --labels tags --folds 700",
-        "--folds must be from 2 to half the number of rows, got 700 for 40 rows",
+        f"{COMPARE} --labels tags --n-folds 700",
+        "--n-folds must be from 2 to half the number of rows, got 700 for 40 rows",
     ),
     "a preparation of other data": (
         saved(),
-        f"{COMPARE} --labels tags --preparation as-published",
+        f"{COMPARE} --labels tags --preparations as-published",
         "data has no preparation as-published",
     ),
 }

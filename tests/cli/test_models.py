@@ -16,7 +16,18 @@ from tailbatch.data.labels import label_sets
 from tailbatch.errors import DataError, ModelError, TailbatchError
 from tailbatch.estimator import TailbatchClassifier
 
-FAST = ["--epochs", "3", "--warm-up", "1", "--lr", "0.01", "--batch-size", "16", "--device", "cpu"]
+FAST = [
+    "--epochs",
+    "3",
+    "--warm-up-epochs",
+    "1",
+    "--lr",
+    "0.01",
+    "--batch-size",
+    "16",
+    "--device",
+    "cpu",
+]
 MINORITY = ["--strategy", "minority"]  # one that has settings to resume with
 
 
@@ -220,7 +231,7 @@ def test_fit_takes_a_loss(table, tmp_path):
     [
         (["--model", "dele"], "unknown model 'dele'; did you mean 'dela'"),
         (["--strategy", "adptive"], "unknown strategy 'adptive'"),
-        (["--pressure", "lots"], "--pressure must be a number"),
+        (["--selection-pressure", "lots"], "--selection-pressure must be a number"),
         (["--loss", "focl"], "unknown loss 'focl'; did you mean 'focal'"),
         (["--loss", "focal:gama=1"], "focal has no option 'gama'; did you mean 'gamma'"),
         (["--loss", "focal:1"], "a setting of focal is OPTION=VALUE"),
@@ -263,7 +274,18 @@ def test_folders_and_files_that_are_none(table, model, tmp_path):
 def test_nested_settings_reach_the_model(table, tmp_path):
     settings = ["--model", "mlp", "--strategy", "minority", "--set", "model__hidden=[7]"]
     settings += ["--set", "plan__scheduler=ConstantLR"]
-    run("fit", table, "--labels", "tag_", "--out", tmp_path, *FAST, *settings, "--pressure", "8")
+    run(
+        "fit",
+        table,
+        "--labels",
+        "tag_",
+        "--out",
+        tmp_path,
+        *FAST,
+        *settings,
+        "--selection-pressure",
+        "8",
+    )
     classifier = TailbatchClassifier.load(tmp_path)
     assert classifier.model_.hyperparameters["hidden"] == (7,)
     assert classifier.selection_pressure_ == 8
@@ -301,10 +323,16 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(table, model, tmp_path, monke
         run(*arguments, "--resume", "--lr", "0.1")
     unfinished = (folder / "training.safetensors").read_bytes()
     for change, named in [
-        (["--pressure", "64"], r"saved with selection_pressure 1\.7\d+, this selector has 64:"),
+        (
+            ["--selection-pressure", "64"],
+            r"saved with selection_pressure 1\.7\d+, this selector has 64:",
+        ),
         (["--set", "strategy__power=2"], r"saved with power 0\.5, this selector has 2:"),
         (["--strategy", "hard"], r"saved with strategy minority, this selector has hard:"),
-        (["--pressure", "auto"], r"was started without --pressure auto, this command is with it:"),
+        (
+            ["--selection-pressure", "auto"],
+            r"was started without --selection-pressure auto, this command is with it:",
+        ),
         (["--loss", "focal"], r"\(its loss is bce, this one's is focal\)"),
         (["--loss", "focal:gamma=1"], r"\(its loss is bce, this one's is focal\)"),
     ]:

@@ -41,7 +41,7 @@ def command(monkeypatch, capsys, tmp_path):
 
 def quick(*given):
     return (
-        "compare", given[0], "--strategies", "random,minority", "--folds", 2, "--epochs", 4,
+        "compare", given[0], "--strategies", "random,minority", "--n-folds", 2, "--epochs", 4,
         "--batch-size", 16, "--lr", 0.01, "--store", "records", *given[1:],
     )  # fmt: skip
 
@@ -162,7 +162,7 @@ def test_a_study_whose_name_is_taken_meanwhile_reports_its_own_runs(
 def test_without_a_learning_rate_compare_learns_at_one_that_suits_all(command, tmp_path):
     code, _, err = command(
         "compare", tiny_file(tmp_path), "--models", "mlp,mpvae", "--strategies", "random",
-        "--folds", 2, "--epochs", 1, "--store", "records",
+        "--n-folds", 2, "--epochs", 1, "--store", "records",
     )  # fmt: skip
     assert code == 0, err
     assert set(ResultStore("records").frame()["plan_lr"]) == {1e-3}
@@ -170,7 +170,7 @@ def test_without_a_learning_rate_compare_learns_at_one_that_suits_all(command, t
 
 @pytest.mark.parametrize(("folds", "interval"), [(2, False), (3, True)])
 def test_an_interval_is_printed_from_three_folds_on(command, tmp_path, folds, interval):
-    code, out, err = command(*quick(tiny_file(tmp_path), "--folds", folds))
+    code, out, err = command(*quick(tiny_file(tmp_path), "--n-folds", folds))
     assert code == 0, err
     assert ("interval over folds" in out) is interval
     assert ("±0." in out) is interval
@@ -184,7 +184,7 @@ def test_compare_takes_settings_of_a_model(command, tmp_path):
     code, _, err = command(
         "compare", tiny_file(tmp_path), "--models", "mlp:dropout=0,mlp",
         "--losses", "bce,weighted_bce:power=1",
-        "--strategies", "random", "--folds", 2, "--epochs", 1, "--store", "records",
+        "--strategies", "random", "--n-folds", 2, "--epochs", 1, "--store", "records",
     )  # fmt: skip
     assert code == 0, err
     frame = ResultStore("records").frame()
@@ -248,7 +248,7 @@ def test_on_one_dataset_every_model_loss_and_strategy_has_a_row(
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = command(
         *quick(tiny_file(tmp_path), "--models", models, "--losses", "bce,weighted_bce",
-               "--strategies", strategies, "--folds", 3),
+               "--strategies", strategies, "--n-folds", 3),
     )  # fmt: skip
     assert code == 0, err
     names, starred = settings_of(out)
@@ -398,7 +398,7 @@ def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
     assert "Report: records/mine.html" in out
     shown = " ".join(err.split())
     assert "4 runs failed: bad ensemble random, fold 0, seed 0 and 1 more: " in shown
-    assert "--as a=ignore, or pass --missing impute" in shown
+    assert "kinds={'a': 'ignore'}, or pass missing='impute'" in shown
     code, out, err = command("study", "run", "none.toml", "--store", "records")
     assert code == 1
     assert "4 runs failed:" in err
@@ -431,7 +431,7 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--losses", "focal:gama=1"), "did you mean 'gamma'?"),
         (("compare", "debtags", "--models", "c2ae", "--losses", "focal"), "c2ae takes no loss"),
         (("compare", "debtags", "--strategies", "randm"), "did you mean 'random'?"),
-        (("compare", "debtags", "--pressures", "0.5"), "must be a number from 1"),
+        (("compare", "debtags", "--selection-pressures", "0.5"), "must be a number from 1"),
         (("report", "nowhere"), "there is no store at nowhere"),
         (("study", "export", "nowhere"), "there is no store at nowhere"),
         (

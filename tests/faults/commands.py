@@ -188,7 +188,7 @@ class Compare:
 
     def start(self, writes=None):
         arguments = ["compare", str(self.data), "--store", str(self.folder), "--workers", "1",
-                     "--strategies", "adaptive", "--folds", "2", "--epochs", "11",
+                     "--strategies", "adaptive", "--n-folds", "2", "--epochs", "11",
                      "--batch-size", "16", "--lr", "0.01"]  # fmt: skip
         return start(arguments, self.home, writes=writes)
 

@@ -89,7 +89,7 @@ COMMANDS = {
     **{f"fit {name} --out model --epochs 1": (2, TOO_LARGE) for name in FILES},
     "fit sizes.svm --out model --epochs 1 --model clif": (2, TOO_LARGE),
     **{
-        f"compare {name} --store {name}-store --epochs 1 --folds 2 --strategies random": (
+        f"compare {name} --store {name}-store --epochs 1 --n-folds 2 --strategies random": (
             1,
             TOO_LARGE,
         )

@@ -23,7 +23,7 @@ def test_compare_leaves_hidden_folders_of_others_alone(tmp_path, monkeypatch):
         thesis.write_text("years of work")
     monkeypatch.setattr(study, "_engine", engine)
     monkeypatch.chdir(tmp_path)
-    line = f"tailbatch compare {tiny_file(tmp_path)} --strategies random --folds 2 --epochs 1"
+    line = f"tailbatch compare {tiny_file(tmp_path)} --strategies random --n-folds 2 --epochs 1"
     monkeypatch.setattr(sys, "argv", [*line.split(), "--store", "store"])
     with pytest.raises(SystemExit) as caught:
         main()

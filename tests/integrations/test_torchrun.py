@@ -10,7 +10,7 @@ from tailbatch.estimator import TailbatchClassifier
 def fit(folder):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["-m", "tailbatch", "fit", "debtags", "--out", str(folder)]
-    command += ["--epochs", "2", "--warm-up", "1", "--device", "cpu"]
+    command += ["--epochs", "2", "--warm-up-epochs", "1", "--device", "cpu"]
     own = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return subprocess.run(
         command,

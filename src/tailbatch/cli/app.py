@@ -1,14 +1,15 @@
 """The command ``tailbatch``: its groups of commands, and how errors are printed."""
 
 import sys
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 from tailbatch import __version__
 from tailbatch.cli import answers, datasets, models, study
-from tailbatch.cli.terminal import in_the_commands_words, option_of, printable
-from tailbatch.errors import StudyError, TailbatchError
+from tailbatch.cli.terminal import as_option, printable
+from tailbatch.errors import StudyError, TailbatchError, spelled, synonym
 
 #: Commands by names that people try.
 _ELSEWHERE = {
@@ -58,6 +59,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback(help=_HELP)
 def _options(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
     ] = False,
@@ -68,7 +70,10 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Take the options of all commands."""
+    """Take the options of all commands, and let errors name settings by them."""
+    commands: Any = context.command
+    options = _options_of(commands.commands[context.invoked_subcommand])
+    context.with_resource(spelled(partial(as_option, options)))
 
 
 def main() -> None:
@@ -94,17 +99,27 @@ def _refuse_other_names(arguments: list[str]) -> None:
     if arguments and arguments[0] in _ELSEWHERE:
         other = _ELSEWHERE[arguments[0]]
         raise StudyError(f"there is no command {arguments[0]}; did you mean tailbatch {other}?")
+    known = _options_of(typer.main.get_command(app))
     for argument in arguments:
-        name = argument.partition("=")[0]
-        option = option_of(name[2:]) if name.startswith("--") else None
-        if option not in (None, name):
-            raise StudyError(f"there is no option {name}; did you mean {option}?")
+        flag = argument.partition("=")[0]
+        if not flag.startswith("--") or flag in known.values():
+            continue
+        if near := synonym(flag[2:].replace("-", "_"), known):
+            raise StudyError(f"there is no option {flag}; did you mean {known[near]}?")
+
+
+def _options_of(command: Any) -> dict[str, str]:
+    """Return the options of a command and of those in it, by the names of their parameters."""
+    options = {each.name: each.opts[0] for each in command.params if each.opts[0][:2] == "--"}
+    for inner in getattr(command, "commands", {}).values():
+        options |= _options_of(inner)
+    return options
 
 
 def _explain(error: Exception) -> tuple[str, int]:
     """Return a one-sentence message and the exit code."""
     if isinstance(error, TailbatchError):
-        return in_the_commands_words(str(error)), 2
+        return str(error), 2
     if isinstance(error, OSError) and error.strerror:
         # The system names no file when a write or a flush fails.
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 2

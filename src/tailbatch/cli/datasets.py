@@ -5,7 +5,7 @@ Slow imports are inside the commands, so that ``--help`` is immediate.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +23,7 @@ from tailbatch.cli.options import (
     load_for_command,
     print_json,
 )
-from tailbatch.cli.terminal import in_the_commands_words, printable
+from tailbatch.cli.terminal import printable
 from tailbatch.errors import DataError, TailbatchError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def describe(
 
       tailbatch datasets describe yeast --picture yeast.png
 
-      tailbatch datasets describe mine.csv --labels tags --text subject --as price=number
+      tailbatch datasets describe mine.csv --labels tags --text subject --kinds price=number
 
       tailbatch datasets describe mine.arff --labels -14 --json
     """
@@ -86,7 +86,6 @@ def describe(
     from tailbatch.report import description
 
     data = load_for_command(dataset, labels, missing, text, kinds, text_encoder)
-    data = replace(data, notices=tuple(map(in_the_commands_words, data.notices)))
     facts = description.describe(data)
     if picture is not None:
         from tailbatch.report import figures

@@ -34,10 +34,9 @@ from tailbatch.cli.terminal import (
     named_table,
     named_value,
     number,
-    option_of,
     printable,
 )
-from tailbatch.errors import DataError, ModelError, TrainingInterrupted
+from tailbatch.errors import DataError, ModelError, TrainingInterrupted, closest, setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +77,7 @@ def fit(
             "strategy from the documentation."
         ),
     ] = defaults.STRATEGY,
-    pressure: Annotated[
+    selection_pressure: Annotated[
         str | None,
         typer.Option(
             help="Selection pressure, 1 or more; imbalance: MeanIR; auto: the best of 2, 8, 16, 64."
@@ -101,19 +100,21 @@ def fit(
         float | None,
         typer.Option(help="Learning rate; the default depends on the model."),
     ] = None,
-    warm_up: Annotated[
+    warm_up_epochs: Annotated[
         int | None,
         typer.Option(
             help="Plain shuffled epochs at the start; the default depends on the model, at most a tenth."
         ),
     ] = None,
-    validation: Annotated[
+    validation_fraction: Annotated[
         float, typer.Option(help="Share of the rows held out to choose the best epoch.")
     ] = defaults.VALIDATION_FRACTION,
     thresholds: Annotated[
         str, typer.Option(help="Probability above which a label is predicted; or tuned, per label.")
     ] = "0.5",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = defaults.SEED,
+    random_state: Annotated[
+        int, typer.Option("--seed", help="The same seed gives the same model.")
+    ] = defaults.SEED,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -154,7 +155,7 @@ def fit(
     from tailbatch.results import TrainingPlan
     from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
 
-    _pressure(pressure)
+    pressure = _pressure(selection_pressure)
     nested = _nested(settings or [])
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
     plan = TrainingPlan.suited_to(model, epochs=epochs, batch_size=batch_size, **budget)
@@ -177,18 +178,18 @@ def fit(
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
-            selection_pressure=_pressure(pressure),
+            selection_pressure=pressure,
             loss=loss and named_table(loss),
             epochs=epochs,
             batch_size=batch_size,
             lr=lr,
-            warm_up_epochs=warm_up,
-            validation_fraction=validation,
+            warm_up_epochs=warm_up_epochs,
+            validation_fraction=validation_fraction,
             thresholds=_number_or_word(thresholds),
             label_names=tuple(dataset.label_names),
             columns=_columns(dataset),
             device=device,
-            random_state=seed,
+            random_state=random_state,
             callbacks=(callback,),
             checkpoint_folder=out,
             **nested,
@@ -295,8 +296,8 @@ def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> No
     if resume and tries == (out / "training.safetensors").exists():
         begun, asked = ("without", "with") if tries else ("with", "without")
         raise ModelError(
-            f"the training in {out} was started {begun} --pressure auto, this command is {asked} it: "
-            "resume with the original pressure, or choose another folder"
+            f"the training in {out} was started {begun} --selection-pressure auto, this command is "
+            f"{asked} it: resume with the original pressure, or choose another folder"
         )
     if overwrite and not resume:
         for path in unfinished:
@@ -321,24 +322,28 @@ def _number_or_word(text: str | None) -> Any:
 
 
 def _pressure(text: str | None) -> Any:
-    """Read --pressure: a number, or one of two words."""
+    """Read --selection-pressure: a number, or one of two words."""
     value = _number_or_word(text)
     if isinstance(value, str) and value not in ("imbalance", "auto"):
         raise ModelError(
-            f"--pressure must be a number from 1, imbalance or auto, got {value!r:.40}"
+            f"--selection-pressure must be a number from 1, imbalance or auto, got {value!r:.40}"
         )
     return value
 
 
 def _nested(settings: list[str]) -> dict[str, Any]:
     """Read settings such as model__latent=64."""
-    for setting in settings:
-        if not setting.startswith(("model__", "loss__", "strategy__", "plan__")):
-            name, _, value = setting.partition("=")
-            option = option_of(name)
-            guess = f"write {option} {value}; " if option else ""
+    from tailbatch.estimator import TailbatchClassifier
+
+    for entry in settings:
+        if not entry.startswith(("model__", "loss__", "strategy__", "plan__")):
+            name, _, value = entry.partition("=")
+            known = TailbatchClassifier().get_params()
+            near = name if name in known else closest(name, known)
+            option = setting(near, value) if near else ""
+            guess = f"write {option}; " if option.startswith("--") else ""
             raise ModelError(
-                f"--set {setting}: {guess}a nested setting begins with model__, loss__, strategy__ or "
+                f"--set {entry}: {guess}a nested setting begins with model__, loss__, strategy__ or "
                 "plan__"
             )
     return dict(map(named_value, settings))
@@ -386,10 +391,8 @@ def features_of(
             frame, notices = read_for(columns, Path(data))
         except EmptyTableError:
             raise DataError(f"{data} has no rows to predict") from None
-        try:
+        with advice_of_fit(data):
             features, more = columns.transform(frame)
-        except DataError as error:
-            raise DataError(f"{data}: {advice_of_fit(str(error))}") from None
         note(*notices, *more)
         if classifier.columns_ is None:
             import pandas as pd

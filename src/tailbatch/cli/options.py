@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.terminal import in_the_commands_words, printable
+from tailbatch.cli.terminal import printable
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Text = Annotated[
 Kinds = Annotated[
     list[str] | None,
     typer.Option(
-        "--as",
+        "--kinds",
         help="How to read a column: number, category, date (date:%d/%m/%Y), text or ignore; may "
         "be repeated.",
         metavar="COLUMN=KIND",
@@ -121,7 +121,7 @@ def label_option(text: str | None) -> int | str | list[str] | None:
 
 
 def kinds_option(entries: list[str] | None) -> dict[str, str]:
-    """Parse the kinds of columns that --as gives.
+    """Parse the kinds of columns that --kinds gives.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def kinds_option(entries: list[str] | None) -> dict[str, str]:
     for entry in entries or ():
         name, equals, kind = entry.rpartition("=")
         if not equals or not name:
-            raise DataError(f"--as {entry}: write COLUMN=KIND, such as --as price=number")
+            raise DataError(f"--kinds {entry}: write COLUMN=KIND, such as --kinds price=number")
         kinds[name] = kind
     return kinds
 
@@ -140,7 +140,7 @@ def kinds_option(entries: list[str] | None) -> dict[str, str]:
 def note(*notices: str) -> None:
     """Print notices on stderr, with option names in place of argument names."""
     for notice in notices:
-        typer.echo(f"Note: {printable(in_the_commands_words(notice))}", err=True)
+        typer.echo(f"Note: {printable(notice)}", err=True)
 
 
 def print_json(value: object) -> None:

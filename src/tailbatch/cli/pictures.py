@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.terminal import bar, count, in_the_commands_words, number, printable
+from tailbatch.cli.terminal import bar, count, number, printable
 from tailbatch.data import FittedColumns
 from tailbatch.data.catalog import KnownDataset
 from tailbatch.report.description import Cooccurrence, Description, LabelFacts
@@ -64,7 +64,7 @@ def show_description(
     console.print(Text(printable(facts.name), style="bold"))
     console.print(_facts_table(facts))
     if columns is not None and columns.taken:
-        _section(console, "Columns", "how they are read; change it with --as COLUMN=KIND")
+        _section(console, "Columns", "how they are read; change it with --kinds COLUMN=KIND")
         console.print(_columns_table(columns))
     _section(console, "Label frequencies", "rare labels are marked *")
     console.print(_frequency_table(facts, ascii_only=not console.encoding.startswith("utf")))
@@ -104,7 +104,7 @@ def _columns_table(columns: FittedColumns) -> Table:
     table.add_column("because")
     width = {part.name: len(part.feature_names) for part in columns.parts}
     for name, taken in islice(columns.taken.items(), SHOWN_COLUMNS):
-        why = in_the_commands_words(taken.why)
+        why = taken.why
         style = "dim" if taken.kind == "ignore" else ""
         kind = "left out" if taken.kind == "ignore" else taken.kind
         features = f"{width[name]:,}" if name in width else ""

@@ -98,7 +98,7 @@ def compare(
     strategies: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(
         defaults.STRATEGIES
     ),
-    pressures: Annotated[
+    selection_pressures: Annotated[
         str | None,
         typer.Option(
             help="Selection pressures, comma-separated: numbers from 1; 64:1, which falls from 64 to 1; "
@@ -106,11 +106,11 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    preparation: Annotated[
-        str, typer.Option(help="full, paper, top-2000 or as-published.")
+    preparations: Annotated[
+        str, typer.Option(help="Comma-separated: full, paper, top-2000 or as-published.")
     ] = defaults.PREPARATION,
     min_rows: MinRows = None,
-    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = defaults.N_FOLDS,
+    n_folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds.")] = defaults.N_FOLDS,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per fold, from 0.")] = 1,
     epochs: Annotated[
         int | None,
@@ -141,8 +141,8 @@ def compare(
     from tailbatch.results import ResultStore, TrainingPlan
     from tailbatch.study import Study
 
-    if min_rows is not None and preparation != "full":
-        raise StudyError(f"--min-rows {min_rows} needs --preparation full, got {preparation}")
+    if min_rows is not None and preparations != "full":
+        raise StudyError(f"--min-rows {min_rows} needs --preparations full, got {preparations}")
     _use_data(data_home)
     for name in data:
         refuse_missing_file(name)
@@ -160,12 +160,12 @@ def compare(
         name="compare",
         title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
         datasets=[{"path": name, **table} for name in data] if table else data,
-        preparations=[preparation if min_rows is None else f"min-{min_rows}"],
+        preparations=_names(preparations) if min_rows is None else [f"min-{min_rows}"],
         models=learners,
         losses=None if losses is None else [named_table(text) for text in _names(losses)],
         strategies=_names(strategies),
-        selection_pressures=None if pressures is None else _names(pressures),
-        n_folds=folds,
+        selection_pressures=None if selection_pressures is None else _names(selection_pressures),
+        n_folds=n_folds,
         seeds=range(seeds),
         plan=TrainingPlan.suited_to(*names, epochs=epochs, batch_size=batch_size, lr=lr),
     )

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.terminal import count, in_the_commands_words, printable
+from tailbatch.cli.terminal import count, printable
 from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
 
@@ -151,7 +151,7 @@ def failures(failed: Sequence[RunFailure]) -> None:
     for failure in failed:
         by_message.setdefault(failure.message, []).append(name_of(failure.spec))
     for message, names in by_message.items():
-        message = printable(in_the_commands_words(message))
+        message = printable(message)
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         console.print(Text(f"  {printable(names[0])}{more}: {message}"))
 

@@ -2,114 +2,66 @@
 
 import json
 import math
-import re
 import shlex
 import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from tailbatch.errors import StudyError
+from tailbatch.errors import DataError, StudyError, in_python, spelled
 from tailbatch.errors import printable as printable
 
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-#: Command-line options of Python arguments.
-_OPTIONS = {
-    "selection_pressure": "--pressure",
-    "validation_fraction": "--validation",
-    "batch_size": "--batch-size",
-    "warm_up_epochs": "--warm-up",
-    "n_folds": "--folds",
-    "random_state": "--seed",
-}
-#: Arguments whose names are words of the language, too: options only where something is said of them.
-_WORDS = ("lr", "epochs", "thresholds", "device")
-#: What people call options, after other libraries.
-_ELSEWHERE = {
-    "learning_rate": "--lr",
-    "learning_rate_init": "--lr",
-    "max_epochs": "--epochs",
-    "max_iter": "--epochs",
-    "n_epochs": "--epochs",
-    "num_epochs": "--epochs",
-    "output": "--out",
-    "threshold": "--thresholds",
-    "validation_split": "--validation",
-}
-_KINDS = r"""kinds=\{(?P<column>'[^']*'|"[^"]*"): '(?P<kind>[^']*)'\}"""
-_ARGUMENT = re.compile(
-    _KINDS + r"|labels=\[(?P<labels>.*?)\]"
-    r"|\b(?P<setting>labels|missing|text_encoder|text|kinds)="
-    r"(?P<value>'[^']*'|(?:[^\s'\"()\[\]{};,]+))?"
-    rf"|(?<!')\b(?P<option>{'|'.join(_OPTIONS)})\b(?!')"
-    rf"|(?<!\w)(?P<word>{'|'.join(_WORDS)})(?= must be )"
-)
-_OF_FIT = re.compile(_KINDS + r"|missing='impute'")
-_KNOWN = " Known: "
+def as_option(options: Mapping[str, str], name: str, value: Any = None) -> str:
+    """Return a setting as an option of the command, or as in Python if it has none.
 
-
-def in_the_commands_words(message: str) -> str:
-    """Return a message with command-line options in place of Python arguments.
-
-    A list of known names stays as it is.
+    Parameters
+    ----------
+    options
+        The command's options, by the names of the settings in Python.
+    name, value
+        As for `tailbatch.errors.setting`.
 
     Examples
     --------
-    >>> in_the_commands_words("pass labels='my tags' or missing='impute'")
-    "pass --labels 'my tags' or --missing impute"
-    >>> in_the_commands_words("leave it out with kinds={'id': 'ignore'}; pass labels= (a list)")
-    'leave it out with --as id=ignore; pass --labels (a list)'
-    >>> in_the_commands_words("write kinds={'text': 'text'} if it is free text")
-    'write --as text=text if it is free text'
-    >>> in_the_commands_words("lr must be above 0; labels=700 asks for 700")
-    '--lr must be above 0; --labels 700 asks for 700'
-    >>> in_the_commands_words("batch_size is none of them. Known: lr, batch_size")
-    '--batch-size is none of them. Known: lr, batch_size'
+    >>> options = {"random_state": "--seed", "kinds": "--kinds"}
+    >>> as_option(options, "kinds", {"an id": "ignore"}), as_option(options, "random_state")
+    ("--kinds 'an id=ignore'", '--seed')
+    >>> as_option(options, "decay", 0.9)
+    'decay=0.9'
     """
-    said, known, names = message.partition(_KNOWN)
-    return _ARGUMENT.sub(_as_option, said) + known + names
+    option = options.get(name.rstrip("="))
+    return _written(option, value) if option else in_python(name, value)
 
 
-def _as_option(found: re.Match[str]) -> str:
-    if found["column"] is not None:
-        return "--as " + shlex.quote(f"{found['column'][1:-1]}={found['kind']}")
-    if found["labels"] is not None:
-        return "--labels " + found["labels"].replace("'", "").replace(" ", "")
-    if found["option"] is not None:
-        return _OPTIONS[found["option"]]
-    if found["word"] is not None:
-        return f"--{found['word']}"
-    value = f" {shlex.quote(found['value'].strip(chr(39)))}" if found["value"] else ""
-    name = "as" if found["setting"] == "kinds" else found["setting"].replace("_", "-")
-    return f"--{name}{value}"
+def _written(option: str, value: Any) -> str:
+    if value is None:
+        return option
+    pairs = [f"{key}={entry}" for key, entry in value.items()] if isinstance(value, dict) else []
+    return f"{option} {shlex.quote(','.join(pairs) or str(value))}"
 
 
-def advice_of_fit(message: str) -> str:
-    """Return a message about a column for a command that takes columns as `tailbatch fit` did.
+@contextmanager
+def advice_of_fit(data: str) -> Iterator[None]:
+    """Name a file in errors about its columns, for commands that read them as `fit` was told to."""
+    asked = []
 
-    Examples
-    --------
-    >>> advice_of_fit("'a' is no number; correct it, or write kinds={'a': 'ignore'} or missing='impute'")
-    "'a' is no number; correct it, or fit the model again with --as a=ignore or --missing impute"
-    """
-    problem, _, advice = message.partition("; ")
-    options = [in_the_commands_words(found[0]) for found in _OF_FIT.finditer(advice)]
-    if not options:
-        return message
-    return f"{problem}; correct it, or fit the model again with {' or '.join(options)}"
+    def option_of_fit(name: str, value: Any = None) -> str:
+        asked.append(as_option({"kinds": "--kinds", "missing": "--missing"}, name, value))
+        return asked[-1]
 
-
-def option_of(name: str) -> str | None:
-    """Return the command-line option for a setting by its name in Python or elsewhere.
-
-    Examples
-    --------
-    >>> option_of("learning_rate"), option_of("batch_size"), option_of("latent")
-    ('--lr', '--batch-size', None)
-    """
-    name = name.replace("-", "_")
-    known = {**_OPTIONS, **_ELSEWHERE, **{word: f"--{word}" for word in _WORDS}}
-    return known.get(name)
+    with spelled(option_of_fit):
+        try:
+            yield
+        except DataError as error:
+            problem, _, advice = str(error).partition("; ")
+            options = [option for option in asked if option in advice]
+            if options:
+                remedy = " or ".join(options)
+                problem += f"; correct it, or fit the model again with {remedy}"
+            raise DataError(f"{data}: {problem if options else error}") from None
 
 
 def count(number: int, noun: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.errors import DataError, DownloadError, require
+from tailbatch.errors import DataError, DownloadError, require, setting
 from tailbatch.files import abandoned, replacing, sweep
 from tailbatch.registry import check_known
 
@@ -208,7 +208,11 @@ def check(dataset: MultiLabelDataset, name: str, *, source: str | Path = "this")
         if has != expected
     ]
     if wrong:
-        options = [f"labels={file.labels} for {file.name}" for file in entry.files if file.labels]
+        options = [
+            f"{setting('labels', file.labels)} for {file.name}"
+            for file in entry.files
+            if file.labels
+        ]
         raise DataError(
             f"{source} is not {entry.name} as the catalog knows it: {'; '.join(wrong)}. "
             + (f"Read it with {' or '.join(options)}; if" if options else "If")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.errors import DataError, closest, require
+from tailbatch.errors import DataError, closest, require, setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def refuse_containers(column: "pd.Series") -> None:
             shown = _CELL_NAMES.get(kind, kind.__name__)
             raise DataError(
                 f"the column {column.name!r} is of type {shown}, which is neither number nor text; "
-                f"leave it out with kinds={{{str(column.name)!r}: 'ignore'}}, or make columns of "
+                f"leave it out with {setting('kinds', {str(column.name): 'ignore'})}, or make columns of "
                 "numbers or text of it"
             )
 
@@ -134,8 +134,8 @@ def missing_value(column: "pd.Series", name: str, absent: NDArray[np.bool_]) -> 
     """Return the error for a missing value that nothing is filled in for."""
     return DataError(
         f"the column {name!r} has a missing value in {row_name(column, absent)}; "
-        f"fill it in, leave the column out with kinds={{{name!r}: 'ignore'}}, or pass missing='impute' "
-        "(n/a, NA and the like count as missing)"
+        f"fill it in, leave the column out with {setting('kinds', {name: 'ignore'})}, or pass "
+        f"{setting('missing', 'impute')} (n/a, NA and the like count as missing)"
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tailbatch.data.cells import is_number, refuse_containers, row_name
 from tailbatch.data.sparse import FEW_LEVELS
-from tailbatch.errors import DataError, require
+from tailbatch.errors import DataError, require, setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
         return Taken(
             "ignore",
             f"it is text such as {example!r:.30}, {what}; write "
-            f"kinds={{{name!r}: 'number'}} to use the numbers, or 'category'",
+            f"{setting('kinds', {name: 'number'})} to use the numbers, or 'category'",
         )
     words = np.mean([len(text.split()) for text in sample]) if sample else 0
     if n_rows > 1 and n_different == n_rows and words < 2:
@@ -101,7 +101,7 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
         return Taken(
             "ignore",
             f"{n_different:,} of its {n_rows:,} values are different, so it identifies rows; write "
-            f"kinds={{{name!r}: 'text'}} if it is free text",
+            f"{setting('kinds', {name: 'text'})} if it is free text",
         )
     return Taken("category", f"{n_different:,} different value{'' if n_different == 1 else 's'}")
 
@@ -219,15 +219,15 @@ def amounts(column: "pd.Series", name: str, *, lenient: bool = False) -> NDArray
         shown = ", ".join(repr(unit) for unit in sorted(units)[:4])
         raise DataError(
             f"the column {name!r} holds amounts in several units ({shown}); convert them to one, or "
-            f"leave the column out with kinds={{{name!r}: 'ignore'}}"
+            f"leave the column out with {setting('kinds', {name: 'ignore'})}"
         )
     return values
 
 
 def _no_number(name: str) -> str:
     return (
-        "is no number; correct it, pass missing='impute' to fill it in, or take the column for "
-        f"something else, such as kinds={{{name!r}: 'category'}}"
+        f"is no number; correct it, pass {setting('missing', 'impute')} to fill it in, or take the "
+        f"column for something else, such as {setting('kinds', {name: 'category'})}"
     )
 
 
@@ -272,7 +272,7 @@ def date_format(column: "pd.Series", name: str) -> str | None:
             example = texts[differ & (texts != "")][0]
             raise DataError(
                 f"the dates of the column {name!r} can be read two ways: {example!r} as {first} or as "
-                f"{other}; say which with kinds={{{name!r}: 'date:{first}'}} or 'date:{other}'"
+                f"{other}; say which with {setting('kinds', {name: f'date:{first}'})} or 'date:{other}'"
             )
     return first
 
@@ -292,7 +292,7 @@ def days_since_1970(
         raise DataError(
             f"the column {name!r} holds {texts[wrong][0]!r:.40} in {row_name(column, wrong)}, which is "
             f"no date{how}; correct it, or take the column for something else, such as "
-            f"kinds={{{name!r}: 'category'}}"
+            f"{setting('kinds', {name: 'category'})}"
         )
     return days, np.asarray(texts == "")
 

@@ -44,7 +44,7 @@ from tailbatch.data.label_columns import FrameLabels
 from tailbatch.data.sparse import Block, side_by_side
 from tailbatch.data.text import first_repeated
 from tailbatch.data.text_encoders import Encoder
-from tailbatch.errors import DataError, require
+from tailbatch.errors import DataError, require, setting
 from tailbatch.registry import check_known
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Columns:
                 return Taken(
                     "number",
                     f"its values are numbers, though it is named like an identifier{_DOUBT}, write "
-                    f"kinds={{{name!r}: 'ignore'}} or 'category'",
+                    f"{setting('kinds', {name: 'ignore'})} or 'category'",
                 )
             return Taken("number", "its values are numbers")
         if column is not None and column.isna().all():
@@ -379,5 +379,5 @@ def _with_near_unique(taken: Taken, part: Part, n_rows: int) -> Taken:
     why = taken.why if known in taken.why else f"{taken.why}; {known}"
     return taken._replace(
         why=f"{why}, {_NEAR_UNIQUE}: it may be free text or an identifier; then write "
-        f"kinds={{{part.name!r}: 'text'}} or 'ignore'"
+        f"{setting('kinds', {part.name: 'text'})} or 'ignore'"
     )

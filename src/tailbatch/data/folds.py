@@ -15,7 +15,7 @@ from scipy import sparse
 from tailbatch.data.dataset import FEWEST_POSITIVES, IntArray, MultiLabelDataset, rare_by_count
 from tailbatch.data.labels import LabelMatrix, checked_labels
 from tailbatch.data.scaling import fit_scaling
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, setting
 from tailbatch.seeds import stream
 
 FloatArray = npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ def stratified_folds(
     n = labels.shape[0]
     if not 2 <= n_folds <= n // 2:
         raise DataError(
-            f"n_folds must be from 2 to half the number of rows, got {n_folds} for {n} rows "
+            f"{setting('n_folds')} must be from 2 to half the number of rows, got {n_folds} for {n} rows "
             "(the held-out fold is split into validation and test)"
         )
     shares, group_of = np.full(n_folds, 1 / n_folds), _checked_groups(groups, n, n_folds)

@@ -22,7 +22,7 @@ from tailbatch.data.cells import (
 )
 from tailbatch.data.labels import listed_labels
 from tailbatch.data.text import first_repeated
-from tailbatch.errors import DataError, closest
+from tailbatch.errors import DataError, closest, setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +104,11 @@ def _refuse_half_a_name(chosen: "pd.DataFrame", labels: str) -> None:
         if words <= {*_TRUE, *_FALSE}:
             continue
         near = closest(labels, [str(name)], cutoff=0.6)
-        remedy = f"did you mean labels={near!r}?" if near else "name the columns with labels="
+        remedy = (
+            f"did you mean {setting('labels', near)}?"
+            if near
+            else f"name the columns with {setting('labels=')}"
+        )
         raise DataError(
             f"there is no column {labels!r}, only columns whose names begin so, and {str(name)!r} of "
             f"them holds {min(words)!r:.40}, not zeros and ones; {remedy}"
@@ -132,14 +136,15 @@ def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
     if isinstance(labels, int):
         if not 0 < abs(labels) <= len(names):
             raise DataError(
-                f"labels={labels} asks for {abs(labels)} of the columns, and there are {len(names)}"
+                f"{setting('labels', labels)} asks for {abs(labels)} of the columns, and there are "
+                f"{len(names)}"
             )
         return list(range(len(names)))[:labels] if labels > 0 else list(range(len(names)))[labels:]
     if isinstance(labels, str):
         places = [place for place, name in enumerate(names) if name.startswith(labels)]
         if not places:
             raise DataError(
-                f"labels={labels!r} is neither a column nor the beginning of one"
+                f"{setting('labels', labels)} is neither a column nor the beginning of one"
                 f"{columns_text(names, labels)}"
             )
         return places
@@ -189,8 +194,8 @@ def _binary_column(column: "pd.Series") -> NDArray[np.bool_]:
 def _instead(column: "pd.Series", value: str) -> str:
     """Return what to write for a column of text that was named as a 0/1 column."""
     if column.dtype.kind in "OUT" and not holds_numbers(column):
-        return f"if it lists the labels of its row, write labels={str(column.name)!r}"
-    return "if this is no label, name the label columns with labels="
+        return f"if it lists the labels of its row, write {setting('labels', str(column.name))}"
+    return f"if this is no label, name the label columns with {setting('labels=')}"
 
 
 def _listed_rows(column: "pd.Series", delimiter: str | None) -> list[Collection[str]]:
@@ -205,7 +210,8 @@ def _listed_rows(column: "pd.Series", delimiter: str | None) -> list[Collection[
     if is_number and not missing.all() and delimiter is None:
         raise DataError(
             f"the column {column.name!r} holds numbers such as {column.dropna().iloc[0]}, neither lists "
-            "of labels nor zeros and ones; name the columns that hold the labels with labels="
+            "of labels nor zeros and ones; name the columns that hold the labels with "
+            f"{setting('labels=')}"
         )
     texts = [
         "" if absent else str(cell).strip()
@@ -323,7 +329,7 @@ def _two_readings(column: "pd.Series", distinct: Iterable[str], marks: Sequence[
         shown = ", ".join(repr(label[:30]) for label in found[:3]) + (", ..." if found[3:] else "")
         way = f"split at {mark!r}" if mark else "with one label a cell"
         readings.append(f"{way} it has {len(found):,} labels ({shown})")
-    ways = " or ".join(f"labels={f'{name}:{mark}'!r}" for mark in marks)
+    ways = " or ".join(setting("labels", f"{name}:{mark}") for mark in marks)
     return DataError(
         f"the column {name!r} can be read two ways: {'; '.join(readings)}. Say which with {ways}"
     )

@@ -25,7 +25,7 @@ from tailbatch.data.suffixes import (
 from tailbatch.data.tables import read_table
 from tailbatch.data.text import text_blocks
 from tailbatch.data.text_encoders import Encoder
-from tailbatch.errors import DataError, closest
+from tailbatch.errors import DataError, closest, setting
 
 
 def load_dataset(
@@ -81,7 +81,10 @@ def load_dataset(
         columns = Columns(text, kinds or {}, missing, text_encoder, _columns(path, labels))
         dataset = read_table(path, columns=columns, kind=reader)
     elif text or kinds:
-        raise DataError(f"text= and kinds= are for tables, and {path} is none; leave them out")
+        raise DataError(
+            f"{setting('text=')} and {setting('kinds=')} are for tables, and {path} is none; leave "
+            "them out"
+        )
     else:
         dataset = reader(path, labels, missing)
     if name is not None:
@@ -171,11 +174,13 @@ def _word_counts(path: Path, labels: Labels, missing: Missing) -> MultiLabelData
 def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
     if isinstance(labels, Path) or label_file(labels):
         raise DataError(
-            f"labels={labels} is a file, and the labels of {path} are columns; name them"
+            f"{setting('labels', str(labels))} is a file, and the labels of {path} are columns; name them"
         )
     return labels if labels is None or isinstance(labels, int | str) else list(labels)
 
 
 def _refuse_labels(path: Path, labels: Labels) -> None:
     if labels is not None:
-        raise DataError(f"{path} says itself which labels its rows have; leave labels= out")
+        raise DataError(
+            f"{path} says itself which labels its rows have; leave {setting('labels=')} out"
+        )

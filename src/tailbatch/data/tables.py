@@ -19,7 +19,7 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.label_columns import label_column_names
 from tailbatch.data.suffixes import JSON_LINES, PARQUET, suffix
 from tailbatch.data.text import array_limit, at_line, first_repeated, stem, text_blocks
-from tailbatch.errors import DataError, require
+from tailbatch.errors import DataError, require, setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ def no_features(dataset: MultiLabelDataset) -> DataError:
     name, (_, why, _) = next(iter(taken.items()))
     return DataError(
         f"{dataset.name} has no column left to predict the labels from: {name!r} is left out ({why}); "
-        f"use one, such as kinds={{{name!r}: 'category'}}"
+        f"use one, such as {setting('kinds', {name: 'category'})}"
     )
 
 
@@ -160,9 +160,10 @@ def _refuse_labels_as_features(frame: "pd.DataFrame", columns: Columns) -> None:
     holding = set(label_column_names(frame, columns.labels))
     for name, kind in asked.items():
         if name in holding:
-            setting = f"text={name!r}" if name in columns.text else f"kinds={{{name!r}: {kind!r}}}"
+            given = ("text", name) if name in columns.text else ("kinds", {name: kind})
             raise DataError(
-                f"the column {name!r} holds the labels and cannot be a feature, too; leave {setting} out"
+                f"the column {name!r} holds the labels and cannot be a feature, too; leave "
+                f"{setting(*given)} out"
             )
 
 
@@ -370,15 +371,16 @@ def _where_labels(frame: "pd.DataFrame") -> str:
     for name, column in frame.items():
         types = cell_types(column)
         if types and all(issubclass(kind, list | np.ndarray | set) for kind in types):
-            return f"the column {str(name)!r} holds lists: pass labels={str(name)!r}"
+            return f"the column {str(name)!r} holds lists: pass {setting('labels', str(name))}"
         if column.dtype.kind in "OUT" and not types - {str}:
             cells = [str(cell) for cell in column.array[:_LOOKED_AT] if isinstance(cell, str)]
             listing = [
                 cell for cell in cells if re.fullmatch(r"[^;|]{1,40}([;|][^;|]{1,40})+", cell)
             ]
             if len(listing) * 4 > len(cells):
-                return f"the column {str(name)!r} looks like lists of labels: pass labels={str(name)!r}"
+                where = setting("labels", str(name))
+                return f"the column {str(name)!r} looks like lists of labels: pass {where}"
     return (
-        "pass labels= (a list of names, a prefix they share, one column that lists them, 5 for the "
-        "first five columns or -5 for the last five)"
+        f"pass {setting('labels=')} (a list of names, a prefix they share, one column that lists "
+        "them, 5 for the first five columns or -5 for the last five)"
     )

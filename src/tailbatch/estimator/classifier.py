@@ -20,7 +20,7 @@ from tailbatch.data import (
     fit_scaling,
     stratified_split,
 )
-from tailbatch.errors import DataError, ModelError, check_number
+from tailbatch.errors import DataError, ModelError, check_number, setting
 from tailbatch.estimator.card import CARD, model_card, training_facts
 from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
 from tailbatch.estimator.columns import encoded, fitted_columns
@@ -494,14 +494,14 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     def _refuse_without_validation(self, plan: TrainingPlan) -> None:
         """Refuse settings that need validation rows, before anything is trained."""
-        for setting, is_asked in (
+        for asked, is_asked in (
             (f"plan__early_stopping={plan.early_stopping}", plan.early_stopping is not None),
             ('thresholds="tuned"', isinstance(self.thresholds, str) and self.thresholds == "tuned"),
         ):
             if is_asked:
                 raise DataError(
-                    f"{setting} needs validation rows: set validation_fraction above 0, or give "
-                    "validation_data"
+                    f"{asked} needs validation rows: set {setting('validation_fraction')} above 0, "
+                    "or give validation_data"
                 )
 
     def _tuned_thresholds(self, validation: MultiLabelDataset) -> NDArray[np.float64]:

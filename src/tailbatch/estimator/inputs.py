@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from tailbatch.data import Features, LabelMatrix
 from tailbatch.data.labels import stored_labels
-from tailbatch.errors import DataError, ModelError, check_number, did_you_mean
+from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, setting
 
 
 class Labels(NamedTuple):
@@ -131,8 +131,8 @@ def checked_thresholds(thresholds: Any, n_labels: int) -> NDArray[np.float64] | 
         values = np.zeros(1)  # refused below
     if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
         raise ModelError(
-            'thresholds must be "tuned" or a probability between 0 and 1, the same for all labels or one '
-            f"for each, got {thresholds!r:.60}"
+            f'{setting("thresholds")} must be "tuned" or a probability between 0 and 1, the same for all '
+            f"labels or one for each, got {thresholds!r:.60}"
         )
     if values.ndim and len(values) != n_labels:
         raise ModelError(

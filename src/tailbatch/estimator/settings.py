@@ -3,12 +3,11 @@
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-from tailbatch.errors import ModelError, TrainingError
+from tailbatch.errors import ModelError, TrainingError, closest, did_you_mean
 from tailbatch.losses import LOSSES
 from tailbatch.losses.base import refuse_weights
 from tailbatch.losses.make import loss_table
@@ -22,37 +21,6 @@ NESTED = ("model__", "loss__", "strategy__", "plan__")
 """What the names of nested settings begin with."""
 
 _PLAN = tuple(field.name for field in fields(TrainingPlan))
-
-# What other libraries call the same thing.
-_ELSEWHERE = {
-    "alpha": "weight_decay",
-    "criterion": "loss",
-    "early_stop": "plan__early_stopping",
-    "hidden_layer_sizes": "model__hidden",
-    "hidden_size": "model__hidden",
-    "learning_rate": "lr",
-    "learning_rate_init": "lr",
-    "lr_schedule": "plan__schedule",
-    "max_epochs": "epochs",
-    "max_iter": "epochs",
-    "max_steps": "plan__steps",
-    "metric": "plan__best_by",
-    "module": "model",
-    "monitor": "plan__best_by",
-    "n_epochs": "epochs",
-    "n_iter": "epochs",
-    "n_iter_no_change": "plan__early_stopping",
-    "num_epochs": "epochs",
-    "num_train_epochs": "epochs",
-    "patience": "plan__early_stopping",
-    "pos_weight": "class_weight",
-    "sampler": "strategy",
-    "scaling": "scale",
-    "seed": "random_state",
-    "threshold": "thresholds",
-    "validation_split": "validation_fraction",
-    "weights": "class_weight",
-}
 
 
 class NestedSettings(BaseEstimator):  # type: ignore[misc] # no stubs
@@ -107,12 +75,8 @@ def check_plan_fields(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in _PLAN:
-            guess = _ELSEWHERE.get(name, "").removeprefix("plan__")
-            close = [guess] if guess in _PLAN else get_close_matches(name, _PLAN, n=1, cutoff=0.5)
             raise TrainingError(
-                f"the training plan has no field {name!r}"
-                + (f"; did you mean {close[0]!r}?" if close else ".")
-                + f" Known: {', '.join(_PLAN)}"
+                f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"
             )
 
 
@@ -157,13 +121,11 @@ def check_weighable(
 
 def _suggestion(name: str, own: list[str], model: object) -> str | None:
     """Return the setting that a wrong name probably means, if there is one."""
-    if name in _ELSEWHERE:
-        return _ELSEWHERE[name]
-    if name in _PLAN:
-        return f"plan__{name}"
-    if name in _hyperparameters(model):
-        return f"model__{name}"
-    return next(iter(get_close_matches(name, own, n=1, cutoff=0.5)), None)
+    known = {field: f"plan__{field}" for field in _PLAN}
+    known |= {option: f"model__{option}" for option in _hyperparameters(model)}
+    known |= {setting: setting for setting in own}
+    near = name if name in known else closest(name, known)
+    return known[near] if near else None
 
 
 def _hyperparameters(model: object) -> list[str]:

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from tailbatch import defaults
-from tailbatch.errors import ResultError
+from tailbatch.errors import ResultError, setting
 from tailbatch.results.schema import FORMER, SCHEMA, digest_of, former_digest, refuse_option
 
 __all__ = [
@@ -445,24 +445,24 @@ class _WrongTypeError(ResultError, TypeError):
 def _numbers(**values: object) -> None:
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-            raise _WrongTypeError(f"{name} must be a number, got {value!r:.60}")
+            raise _WrongTypeError(f"{setting(name)} must be a number, got {value!r:.60}")
 
 
 def _at_least(bound: int, **values: float | None) -> None:
     _numbers(**values)
     for name, value in values.items():
         if value is not None and not bound <= value <= _LARGEST:
-            raise ResultError(f"{name} must be at least {bound}, got {value}")
+            raise ResultError(f"{setting(name)} must be at least {bound}, got {value}")
 
 
 def _one_of(name: str, value: str, *known: str) -> None:
     if value not in known:
         choices = " or ".join(f'"{choice}"' for choice in known)
-        raise ResultError(f"{name} must be {choices}, got {value!r}")
+        raise ResultError(f"{setting(name)} must be {choices}, got {value!r}")
 
 
 def _above_zero(**values: float | None) -> None:
     _numbers(**values)
     for name, value in values.items():
         if value is not None and not 0 < value <= _LARGEST:
-            raise ResultError(f"{name} must be above 0, got {value}")
+            raise ResultError(f"{setting(name)} must be above 0, got {value}")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailbatch.data import Parts
-from tailbatch.errors import TrainingError
+from tailbatch.errors import TrainingError, setting
 from tailbatch.files import sweep
 from tailbatch.losses.base import refuse_weights
 from tailbatch.metrics import METRICS
@@ -280,5 +280,5 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError):
         # torch raises an AssertionError if it was built without that accelerator.
         raise TrainingError(
-            f'device must be "auto" or one this machine has, got {name!r}'
+            f'{setting("device")} must be "auto" or one this machine has, got {name!r}'
         ) from None
