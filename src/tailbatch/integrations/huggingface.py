@@ -1,5 +1,6 @@
 """Hugging Face: a loader for Accelerate, and a mixin for ``transformers.Trainer``."""
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -170,6 +171,12 @@ class SelectiveTrainerMixin(_Base):
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Train, or continue from a checkpoint."""
+        # Before a state is loaded, which keeps the warm-up that it was saved with.
+        steps = -(-len(self.selector) // self.args.gradient_accumulation_steps)  # in an epoch
+        epochs = math.ceil(self.args.num_train_epochs)
+        self.selector.plan_epochs(
+            -(-self.args.max_steps // steps) if self.args.max_steps > 0 else epochs
+        )
         if resume_from_checkpoint:
             folder = resume_from_checkpoint
             if folder is True:

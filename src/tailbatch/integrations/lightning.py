@@ -51,7 +51,7 @@ class SelectionCallback(Callback):
         self.selector = selector
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Keep Lightning from dealing out the batches a second time."""
+        """Keep Lightning from dealing out the batches a second time; say how many epochs there are."""
         if stage != "fit":
             return
         # Left on, it would replace the selector by a DistributedSampler, or fail to.
@@ -61,6 +61,11 @@ class SelectionCallback(Callback):
                 f"each of {trainer.world_size} processes would train on all of every batch: give the "
                 "training loader and SelectionCallback the same DistributedSelector(selector)"
             )
+        # Here, because Lightning loads checkpoints next, and a loaded selector keeps its warm-up.
+        steps = -(-len(self.selector) // trainer.accumulate_grad_batches)  # in an epoch
+        limits = trainer.max_epochs or -1, -(-trainer.max_steps // steps)
+        if known := [limit for limit in limits if limit > 0]:
+            self.selector.plan_epochs(min(known))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse a training loader that does not draw from the selector."""
