@@ -16,7 +16,7 @@ from tailbatch.integrations.pytorch import saved_state
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES, Selector, make_selector, strategy_settings
-from tailbatch.training.checkpoints import load_checkpoint, seal
+from tailbatch.training.checkpoints import _seal, load_checkpoint, resume_training
 from tailbatch.training.progress import Progress
 
 N_SAMPLES, BATCH = 11, 4
@@ -152,7 +152,6 @@ def training() -> Progress:
         selector_at(4, 0),
         seed=0,
         device=torch.device("cpu"),
-        checkpoint=None,
     )  # fmt: skip
 
 
@@ -160,7 +159,7 @@ def _sealed(name: str, data: bytes) -> Path:
     """Return a file with these bytes and a valid seal, so that the check does not end at the seal."""
     path = written(name, data)
     accepted(lambda: load_checkpoint(path))
-    accepted(lambda: seal(path))
+    accepted(lambda: _seal(path))
     return path
 
 
@@ -169,7 +168,7 @@ def check_checkpoint(data: bytes) -> None:
     path = _sealed("checkpoint.safetensors", data)
     state = accepted(lambda: load_checkpoint(path))
     if state is not None and "settings" in state:
-        accepted(lambda: training().restore(path))
+        accepted(lambda: resume_training(path, training()))
 
 
 def check_model(data: bytes) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.study import Study, run_study
-from tailbatch.training import progress
+from tailbatch.training import trainer
 
 CLOCKS = ("seconds", "machine", "checksum")  # the checksum covers times, too
 
@@ -88,7 +88,7 @@ def new_pages():
 
 def die_once_saved(perform, job, died):
     """Do a job; the first process to save a checkpoint leaves a file and kills itself."""
-    save = progress.save_checkpoint
+    save = trainer.save_training
 
     def save_and_die(*arguments, **named):
         save(*arguments, **named)
@@ -97,5 +97,5 @@ def die_once_saved(perform, job, died):
             stream.flush()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    progress.save_checkpoint = save_and_die
+    trainer.save_training = save_and_die
     return perform(job)

@@ -19,7 +19,7 @@ from integrations.ranks import run_ranks
 from integrations.streams import losses, selector, stream
 from tailbatch.errors import SelectionError, TrainingError, TrainingInterrupted
 from tailbatch.integrations.distributed import DistributedSelector
-from tailbatch.training.ranks import rank_timeout
+from tailbatch.training.ranks import process_group
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3])
@@ -159,8 +159,10 @@ def test_a_rank_that_hangs_is_named_after_the_time_allowed():
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
 def test_the_time_allowed_is_a_number_of_seconds(monkeypatch, text):
     monkeypatch.setenv("TAILBATCH_RANK_TIMEOUT", text)
-    with pytest.raises(TrainingError, match=r"must be a number of seconds above 0, got"):
-        rank_timeout()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    told = r"must be a number of seconds above 0, got"
+    with pytest.raises(TrainingError, match=told), process_group():
+        pass
 
 
 # ---- training ------------------------------------------------------------------------------------

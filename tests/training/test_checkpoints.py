@@ -4,9 +4,7 @@ import json
 import os
 import pickle
 import random
-import signal
 import struct
-import threading
 from contextlib import suppress
 
 import numpy as np
@@ -20,10 +18,9 @@ from tailbatch.errors import TailbatchError, TrainingError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.training.checkpoints import (
     VERSION,
+    _seal,
     load_checkpoint,
     save_checkpoint,
-    seal,
-    stopping_on_signals,
 )
 
 plain = (
@@ -106,7 +103,7 @@ def with_header(path, header):
         header = json.dumps({"seal": "0" * 64, **header})
     save_file({"t0": torch.zeros(2)}, path, metadata={"tailbatch": header})
     with suppress(TrainingError):
-        seal(path)
+        _seal(path)
 
 
 class Bomb:
@@ -176,7 +173,7 @@ def test_a_seal_is_only_given_to_a_checkpoint(tmp_path):
     path = tmp_path / "c"
     path.write_bytes(b"years of work")
     with pytest.raises(TrainingError, match="has no place for a seal"):
-        seal(path)
+        _seal(path)
     assert path.read_bytes() == b"years of work"
 
 
@@ -256,26 +253,3 @@ def test_damage_is_named_with_the_way_out(tmp_path):
         f"{path} is damaged: its content does not match its SHA-256. Restore it from a copy, or "
         "remove it and start over"
     )
-
-
-def test_signals_become_requests_and_the_handlers_come_back():
-    former = signal.getsignal(signal.SIGTERM)
-    with stopping_on_signals() as request:
-        assert request.signal is None
-        signal.raise_signal(signal.SIGTERM)
-        assert request.signal is signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is former
-
-
-def test_other_threads_leave_signals_alone():
-    seen = []
-
-    def work():
-        former = signal.getsignal(signal.SIGTERM)
-        with stopping_on_signals():
-            seen.append(signal.getsignal(signal.SIGTERM) is former)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [True]

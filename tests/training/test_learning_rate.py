@@ -5,7 +5,7 @@ import torch
 
 from tailbatch.errors import TrainingError
 from tailbatch.results import TrainingPlan
-from tailbatch.training.learning_rate import LearningRate
+from tailbatch.training.optimizers import LearningRate
 
 
 def two_groups():

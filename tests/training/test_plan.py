@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from scipy import sparse
 from torch import nn
 
@@ -15,8 +16,8 @@ from tailbatch.models import make_model, wrap
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
 from tailbatch.training import Callback, Trainer, weights_digest
-from tailbatch.training.averaging import WeightAverage
-from tailbatch.training.learning_rate import LearningRate
+from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
+from tailbatch.training.optimizers import LearningRate, WeightAverage
 
 STEPS = 6  # an epoch of the small problem
 
@@ -242,15 +243,13 @@ def test_early_stopping_counts_on_after_a_resume(train, parts, tmp_path):
     assert weights_digest(resumed) == weights_digest(whole)
 
 
-def test_moments_of_another_shape_are_refused(train, parts, tmp_path, monkeypatch):
+def test_moments_of_another_shape_are_refused(train, parts, tmp_path):
     trainer = {"checkpoint": tmp_path / "c.safetensors", "checkpoint_every": 1}
     train(trainer=trainer, epochs=2)
-    from tailbatch.training import progress
-
-    saved = progress.load_checkpoint(trainer["checkpoint"])
+    saved = load_checkpoint(trainer["checkpoint"])
     moments = saved["optimizer"]["state"][0]
     moments["exp_avg"] = moments["exp_avg"].t()
-    monkeypatch.setattr(progress, "load_checkpoint", lambda path: saved)
+    save_checkpoint(trainer["checkpoint"], saved)
     with pytest.raises(TrainingError, match=r"different training run \(its exp_avg has shape"):
         train(trainer=trainer, epochs=2)
 
@@ -262,10 +261,18 @@ def test_a_plan_needs_no_epochs_of_the_selector(parts):
     assert Trainer(plan).fit(model, parts, selector).epochs[-1].steps == 8
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_gradients_that_ranks_average_are_not_reused(train, sparse_parts, monkeypatch, alone):
+@pytest.fixture(params=[True, False])
+def alone(request):
+    """Whether training runs outside of a process group."""
+    if not request.param:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield request.param
+    if not request.param:
+        dist.destroy_process_group()
+
+
+def test_gradients_that_ranks_average_are_not_reused(train, sparse_parts, alone):
     # The average has rows that this rank's batch has not, so they would never be zeroed again.
-    monkeypatch.setattr("tailbatch.training.trainer.is_alone", lambda: alone)
     model = make_model("mlp", sparse_parts.train, seed=0)
     reused = set()
 

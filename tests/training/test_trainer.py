@@ -3,6 +3,7 @@
 import math
 import random
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from tailbatch.models import MODELS, make_model, wrap
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES, Geometric, Selector, make_selector
 from tailbatch.training import Callback, Trainer, weights_digest
-from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 
 
 def validation_scores(model, parts):
@@ -378,6 +378,28 @@ def test_models_with_noise_and_buffers_resume_bit_identically(train, tmp_path, m
     assert weights_digest(resumed) == weights_digest(whole)
 
 
+def test_an_interrupted_training_gives_the_signals_back(train, tmp_path):
+    former = signal.getsignal(signal.SIGTERM)
+    trainer = {"checkpoint": tmp_path / "c.safetensors", "callbacks": [StopAt(2)]}
+    with pytest.raises(TrainingInterrupted):
+        train(trainer=trainer)
+    assert signal.getsignal(signal.SIGTERM) is former
+
+
+def test_other_threads_leave_signals_alone(train, tmp_path):
+    former, seen = signal.getsignal(signal.SIGTERM), []
+
+    class Watch(Callback):
+        def on_batch(self, step, steps_per_epoch, objective):
+            seen.append(signal.getsignal(signal.SIGTERM) is former)
+
+    trainer = {"checkpoint": tmp_path / "c.safetensors", "callbacks": [Watch()]}
+    thread = threading.Thread(target=train, kwargs={"trainer": trainer, "epochs": 1})
+    thread.start()
+    thread.join()
+    assert seen == [True] * 6
+
+
 def test_a_finished_checkpoint_is_read_not_trained_again(train, tmp_path):
     trainer = {"checkpoint": tmp_path / "c.safetensors", "checkpoint_every": 4}
     first, training = train(trainer=trainer)
@@ -445,17 +467,6 @@ def test_training_goes_on_with_the_loss_it_began_with_only(train, parts, tmp_pat
     else:
         with pytest.raises(TrainingError, match=r"different training run \(its loss(__\w+)? is "):
             train(made(second), trainer=trainer)
-
-
-def test_a_checkpoint_from_before_losses_were_saved_is_taken(train, parts, tmp_path):
-    path = tmp_path / "c.safetensors"
-    trainer = {"checkpoint": path, "checkpoint_every": 1}
-    whole, _ = train(trainer=trainer)
-    state = load_checkpoint(path)
-    assert state["settings"].pop("loss") == "bce"
-    save_checkpoint(path, state)
-    resumed, _ = train(make_model("mlp", parts.train, seed=0, loss="focal"), trainer=trainer)
-    assert weights_digest(resumed) == weights_digest(whole)
 
 
 def test_a_refused_checkpoint_leaves_model_and_selector_as_they_were(train, parts, tmp_path):

@@ -153,17 +153,17 @@ def fit(
     from tailbatch.models import MODELS
     from tailbatch.models.base import check_size
     from tailbatch.results import TrainingPlan
-    from tailbatch.training.processes import process_group, this_rank, wait_for_ranks
+    from tailbatch.training.ranks import process_group
 
     pressure = _pressure(selection_pressure)
     nested = _nested(settings or [])
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
     plan = TrainingPlan.suited_to(model, epochs=epochs, batch_size=batch_size, **budget)
-    with process_group(), _progress(plan) as callback:
-        writes = this_rank() == 0  # output and files are the same on every rank
+    with process_group() as ranks, _progress(plan, shown=ranks.rank == 0) as callback:
+        writes = ranks.rank == 0  # output and files are the same on every rank
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
-        wait_for_ranks()
+        ranks.meet()
         dataset = load_for_command(data, labels, missing, text, kinds, text_encoder)
         if min_rows is not None:
             dataset = with_enough_positives(dataset, min_rows)
@@ -446,17 +446,16 @@ def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
 
 
 @contextmanager
-def _progress(plan: "TrainingPlan") -> Iterator["Callback"]:
+def _progress(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
     """Show progress on stderr: epoch, loss, validation score, rare draws, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tailbatch.training import Callback, Epoch
-    from tailbatch.training.processes import this_rank
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=this_rank() > 0) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("Training")
 
         class Shown(Callback):

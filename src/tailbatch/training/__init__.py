@@ -1,8 +1,7 @@
 """The one loop: draw, step, observe; validation; the best epoch; checkpoints."""
 
-from tailbatch.training.learning_rate import check_scheduler
-from tailbatch.training.progress import weights_digest
-from tailbatch.training.records import Callback, Epoch, Training
+from tailbatch.training.optimizers import check_scheduler
+from tailbatch.training.progress import Callback, Epoch, Training, weights_digest
 from tailbatch.training.rows import LabeledRows, Rows, prefers_sparse, score_rows
 from tailbatch.training.trainer import Trainer, choose_device
 

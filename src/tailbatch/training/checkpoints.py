@@ -1,4 +1,4 @@
-"""Checkpoints: the whole training state in one safetensors file, and signals that request one.
+"""Checkpoints: a training's whole state in one safetensors file, and what must agree to continue it.
 
 The tensors are the file's tensors; everything else is JSON in its header. One file means one atomic
 rename, and nothing on the read path can execute code. The JSON begins with a seal: the SHA-256 of the
@@ -10,21 +10,21 @@ import hashlib
 import json
 import os
 import re
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from tailbatch.errors import TrainingError
 from tailbatch.files import replacing
+from tailbatch.losses import LOSSES, Loss
+from tailbatch.training.progress import Progress
 
 VERSION = 2
 MALFORMED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
@@ -48,7 +48,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     >>> load_checkpoint(path)
     {'step': 3, 'moments': {0: tensor([1., 1.])}, 'seen': array([0, 1])}
     """
-    tensors: dict[str, torch.Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     plain = _flatten(dict(state), tensors)
     header = {_HEADER: json.dumps({"seal": _BLANK, "version": VERSION, "state": plain})}
     with replacing(path) as temporary:
@@ -56,26 +56,11 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
             save_file(tensors, temporary, metadata=header)
         except SafetensorError as error:
             raise _system_error(error, path) from error
-        seal(temporary)
+        _seal(temporary)
 
 
-def seal(path: Path) -> None:
-    """Write the SHA-256 of a checkpoint into the space reserved for it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "checkpoint.safetensors"
-    >>> save_checkpoint(path, {"step": 3})
-    >>> _ = path.write_bytes(path.read_bytes().replace(b"3", b"4"))
-    >>> load_checkpoint(path)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.TrainingError: .../checkpoint.safetensors is damaged: ...
-    >>> seal(path)
-    >>> load_checkpoint(path)
-    {'step': 4}
-    """
+def _seal(path: Path) -> None:
+    """Write the SHA-256 of a checkpoint into the space reserved for it."""
     seals = _seals(path)
     if seals is None:
         raise TrainingError(f"{path} has no place for a seal: it is not a checkpoint")
@@ -131,11 +116,11 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def _flatten(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
     """Move arrays and tensors into `tensors`, leaving JSON values and references behind."""
     if isinstance(value, np.ndarray):
         return {_ARRAY: _flatten(torch.from_numpy(np.ascontiguousarray(value)), tensors)[_TENSOR]}
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         name = f"t{len(tensors)}"
         # Clones, because tensors that share memory cannot be stored under two names.
         tensors[name] = value.detach().cpu().contiguous().clone()
@@ -155,7 +140,7 @@ def _flatten(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     raise TrainingError(f"a checkpoint holds plain values and arrays, not a {type(value).__name__}")
 
 
-def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _restore(value: Any, tensors: dict[str, Tensor]) -> Any:
     """Undo `_flatten`."""
     if isinstance(value, list):
         return [_restore(item, tensors) for item in value]
@@ -172,31 +157,96 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return {key: _restore(item, tensors) for key, item in value.items()}
 
 
-class StopRequest:
-    """Whether a signal has asked to stop, and which."""
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
+# ---- a training's state --------------------------------------------------------------------------
 
 
-@contextmanager
-def stopping_on_signals() -> Iterator[StopRequest]:
-    """Turn SIGTERM and Ctrl-C into a request that the loop reads between two steps.
+def save_training(path: Path, progress: Progress) -> None:
+    """Write a checkpoint from which `resume_training` continues bit for bit."""
+    save_checkpoint(path, {"settings": _settings(progress), **progress.state_dict()})
 
-    Handlers can only be set in the main thread; elsewhere no request is ever made. The previous
-    handlers are restored when the block ends.
+
+def resume_training(path: Path, progress: Progress) -> None:
+    """Continue from a checkpoint of the same plan, model, data, selector and seed.
+
+    A checkpoint of another training is refused, and leaves model and selector as they were.
     """
-    request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        request.signal = signal.Signals(number)
-
-    former = {number: signal.signal(number, remember) for number in (signal.SIGTERM, signal.SIGINT)}
+    state = load_checkpoint(path)
     try:
-        yield request
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        _refuse_other_settings(state["settings"], _settings(progress))
+        _refuse_other_weights(state["model"], progress.model)
+        if state["best_weights"]:
+            _refuse_other_weights(state["best_weights"], progress.model)
+        progress.load_state_dict(state)
+        _refuse_other_shapes(progress.optimizer)
+        # The caller's objects come last: whatever was refused has not changed them.
+        progress.selector.load_state_dict(state["selector"])
+        progress.model.load_state_dict(state["model"])
+    except MALFORMED as error:
+        raise TrainingError(
+            f"{path} belongs to a different training run ({error}): choose another folder, or remove it"
+        ) from error
+
+
+def _settings(progress: Progress) -> dict[str, Any]:
+    """Return what two trainings must share for one to continue the other."""
+    model, weight = progress.model, progress.sample_weight
+    return {
+        "seed": progress.seed,
+        "model": model.name,
+        **model.hyperparameters,
+        **_loss_settings(model.loss),
+        **asdict(progress.plan),
+        "data": progress.parts.train.digest,
+        "sample_weight": None if weight is None else hashlib.sha256(weight.tobytes()).hexdigest(),
+    }
+
+
+def _loss_settings(loss: nn.Module | None) -> dict[str, Any]:
+    """Return a loss's name and options; the name of a custom loss is that of its class."""
+    if loss is None:
+        return {"loss": None}
+    kind = type(loss)
+    is_known = isinstance(loss, Loss) and loss.name in LOSSES and LOSSES[loss.name] is kind
+    name = loss.name if is_known else f"{kind.__module__}.{kind.__qualname__}"
+    options = loss.options if isinstance(loss, Loss) else {}
+    return {"loss": name, **{f"loss__{key}": _plain(value) for key, value in options.items()}}
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as values that a checkpoint holds and that compare; functions by name."""
+    if hasattr(value, "tolist"):  # an array, a tensor or one of their numbers
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name in wanted | saved:  # in this order, so that a loss is named before its options
+        if saved.get(name) != wanted.get(name):
+            raise ValueError(f"its {name} is {saved.get(name)}, this one's is {wanted.get(name)}")
+
+
+def _refuse_other_weights(saved: dict[str, Tensor], model: nn.Module) -> None:
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    for name in shapes.keys() | saved.keys():
+        if name not in saved or name not in shapes or saved[name].shape != shapes[name]:
+            raise ValueError(f"its weights {name!r} do not fit the model")
+
+
+def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
+    """Raise if the moments' shapes do not match the weights; torch itself never checks this."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            # A moment has one number per weight, or one that is shared along an axis.
+            fits = value.ndim == parameter.ndim and all(
+                m in (1, w) for m, w in zip(value.shape, parameter.shape, strict=True)
+            )
+            if name not in ("step", "decay") and not fits:
+                raise ValueError(
+                    f"its {name} has shape {tuple(value.shape)}, the weight {tuple(parameter.shape)}"
+                )

@@ -11,13 +11,13 @@ import torch.distributed as dist
 
 from tailbatch.errors import SelectionError
 from tailbatch.selection import Selector, weighted_mean
-from tailbatch.training.ranks import are_together, finish, meet, telling_ranks
+from tailbatch.training.ranks import telling_ranks, this_group
 
-Losses: TypeAlias = npt.NDArray[np.float32]
+_Losses: TypeAlias = npt.NDArray[np.float32]
 _NUMBER = 8  # bytes of a message that hold the batch number
 
 
-class Slice(NamedTuple):
+class _Slice(NamedTuple):
     """A rank's share of a global batch."""
 
     number: int
@@ -81,8 +81,8 @@ class DistributedSelector:
         self._rank, self._n_ranks = 0, 1
         self._group: dist.ProcessGroup | None = None
         self._agreed = False  # whether the ranks' selectors are known to be the same
-        self._out: list[Slice] = []  # handed out, losses not yet observed
-        self._held: list[tuple[Slice, Losses]] = []  # losses observed, not yet exchanged
+        self._out: list[_Slice] = []  # handed out, losses not yet observed
+        self._held: list[tuple[_Slice, _Losses]] = []  # losses observed, not yet exchanged
         self._number = 0
         self._left = 0  # batches still to be drawn in this epoch
 
@@ -99,7 +99,7 @@ class DistributedSelector:
     @property
     def n_ranks(self) -> int:
         """How many processes take part: those of the process group, or 1 while there is none."""
-        return dist.get_world_size() if are_together() and not self._agreed else self._n_ranks
+        return self._n_ranks if self._agreed else this_group().n_ranks
 
     @property
     def max_lag(self) -> int:
@@ -255,7 +255,7 @@ class DistributedSelector:
 
     # ---- slices ------------------------------------------------------------------------------
 
-    def _slice(self, whole: npt.NDArray[np.int64]) -> Slice:
+    def _slice(self, whole: npt.NDArray[np.int64]) -> _Slice:
         # As even as possible: the first ranks take one more when the batch does not divide evenly.
         start, end = (
             rank * (len(whole) // self._n_ranks) + min(rank, len(whole) % self._n_ranks)
@@ -264,10 +264,10 @@ class DistributedSelector:
         local = whole[start:end]
         self._number += 1
         if len(local) == 0:
-            return Slice(self._number, whole, whole[:1], 0, padded=True)
-        return Slice(self._number, whole, local, start, padded=False)
+            return _Slice(self._number, whole, whole[:1], 0, padded=True)
+        return _Slice(self._number, whole, local, start, padded=False)
 
-    def _largest(self, part: Slice) -> int:
+    def _largest(self, part: _Slice) -> int:
         """Return the number of rows of the largest slice, which every rank's message has room for."""
         return -(-len(part.whole) // self._n_ranks)
 
@@ -297,12 +297,13 @@ class DistributedSelector:
         """Find the other ranks, once, and refuse those whose selector would draw other batches."""
         if self._agreed:
             return
-        if are_together():
+        ranks = this_group()
+        if ranks.together:
             if self._group is None:
-                meet()  # creating a group waits for all ranks and cannot learn that one has failed
+                ranks.meet()  # creating a group waits for all ranks, and cannot learn that one has failed
                 # A separate group, so that losses travel the same way whatever the gradients use.
                 self._group = dist.new_group(backend="gloo")
-            self._rank, self._n_ranks = dist.get_rank(), dist.get_world_size()
+            self._rank, self._n_ranks = ranks.rank, ranks.n_ranks
             self._refuse_other_selectors()
         elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise SelectionError(
@@ -320,7 +321,7 @@ class DistributedSelector:
                 "with the same seed and settings, on every rank, and load the same state"
             )
 
-    def _message(self, part: Slice, values: Losses) -> bytes:
+    def _message(self, part: _Slice, values: _Losses) -> bytes:
         """Return a slice's losses as a message: the batch number, then rows up to the largest slice."""
         rows = np.zeros((self._largest(part), *values.shape[1:]), dtype=np.float32)
         if not part.padded:
@@ -331,10 +332,14 @@ class DistributedSelector:
         """Return the messages of all ranks, which must have the same size, one per row."""
         own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         gathered = torch.empty(self._n_ranks, len(own), dtype=torch.uint8)
-        finish(dist.all_gather(list(gathered.unbind()), own, group=self._group, async_op=True))
+        this_group().finish(
+            dist.all_gather(list(gathered.unbind()), own, group=self._group, async_op=True)
+        )
         return gathered.numpy()
 
-    def _deliver(self, part: Slice, tail: tuple[int, ...], messages: npt.NDArray[np.uint8]) -> None:
+    def _deliver(
+        self, part: _Slice, tail: tuple[int, ...], messages: npt.NDArray[np.uint8]
+    ) -> None:
         """Hand the losses of a whole batch, in its order, to the selector."""
         numbers = messages[:, :_NUMBER].copy().view(np.int64).ravel().tolist()
         if len(set(numbers)) > 1:

@@ -1,19 +1,25 @@
-"""The optimizers of a training plan; Adam-mini is ours, the others are torch's."""
+"""What turns gradients into weights: optimizers, learning rates, and a moving average of the weights."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
+from tailbatch.errors import TrainingError
 from tailbatch.models import MultiLabelModel
+from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
 
 DECAY_EVERY = 16
 """Steps after which weights with sparse gradients are decayed, by all of these steps' decay at once."""
 
 _BLOCK = 256  # rows
+_EPOCHS_TRIED = 1_000  # of an endless training, by `check_scheduler`
 
 
 class AdamMini(torch.optim.Optimizer):
@@ -24,10 +30,10 @@ class AdamMini(torch.optim.Optimizer):
     into one unit share one gradient size: a rare label still gets its full step, and within it
     features count in proportion to their gradients.
 
-    A sparse gradient of a weight whose rows share their moments moves only the rows it has, so that a
-    step costs what the batch has. Such a weight has no first moment: each gradient takes full effect at
-    once, not over the next steps. That is the same as ``betas=(0, beta2)``, except that decay comes every
-    `DECAY_EVERY` steps, for all of them.
+    A sparse gradient updates only the rows it has, so a step costs as much as the batch has features.
+    It needs a weight whose rows share their moments. Such a weight has no first moment: each gradient
+    takes full effect at once, as with ``betas=(0, beta2)``, and decay is applied every `DECAY_EVERY`
+    steps, for all of them together.
 
     Parameters
     ----------
@@ -95,7 +101,11 @@ class AdamMini(torch.optim.Optimizer):
 
     def _update_rows(self, parameter: Tensor, axes: tuple[int, ...], group: dict[str, Any]) -> None:
         """Update the rows that a sparse gradient has; all rows decay, a few steps at a time."""
-        rows, values = _rows_of(parameter.grad)  # type: ignore[arg-type] # there is one
+        gradient: Tensor = parameter.grad  # type: ignore[assignment] # there is one
+        # A layer's own gradient has its rows in order; summing several makes torch forget that it knew.
+        if not (gradient._indices()[0].diff() > 0).all():
+            gradient = gradient.coalesce()
+        rows, values = gradient._indices()[0], gradient._values()
         if axes != (0,):
             raise ValueError("a sparse gradient needs weights that share moments along its rows")
         state = self.state[parameter]
@@ -103,6 +113,7 @@ class AdamMini(torch.optim.Optimizer):
             state["decay"] = torch.ones(())
         size, number = self._gradient_size(parameter, values, axes, group)
         state["decay"] *= 1 - group["lr"] * group["weight_decay"]
+        # Decay touches every row, which would cost more than all the rest of a sparse step.
         if number % DECAY_EVERY == 0:
             parameter.mul_(state["decay"])
             state["decay"].fill_(1.0)
@@ -131,16 +142,6 @@ class AdamMini(torch.optim.Optimizer):
         return size, number
 
 
-def _rows_of(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of a sparse gradient, each once, and their values."""
-    rows = gradient._indices()[0]
-    if not (
-        rows.diff() > 0
-    ).all():  # a layer's own are in order; adding them up forgets that it knew
-        gradient = gradient.coalesce()
-    return gradient._indices()[0], gradient._values()
-
-
 def _sum_of_squares(values: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return the sum of the squares over some axes, which are kept with length 1."""
     if axes != (0,):
@@ -164,17 +165,208 @@ def make_optimizer(plan: TrainingPlan, model: MultiLabelModel) -> torch.optim.Op
         return torch.optim.Adam(groups, fused=True)
     if plan.optimizer == "adamw":
         return torch.optim.AdamW(groups, fused=True)
-    axes = _declared_axes(model)
+    # Modules declare the input axes of parameters whose first axis is not the output.
+    axes: dict[int, tuple[int, ...]] = {}
+    for module in model.modules():
+        for name, shared in getattr(module, "moment_axes", {}).items():
+            axes[id(getattr(module, name))] = shared
     for group in groups:
         members: Any = group["params"]
-        group["moment_axes"] = [axes.get(id(parameter)) for parameter in members]
+        group["moment_axes"] = list(map(axes.get, map(id, members)))
     return AdamMini(groups)
 
 
-def _declared_axes(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Return the input axes that modules declare for parameters whose first axis is not the output."""
-    return {
-        id(getattr(module, name)): axes
-        for module in model.modules()
-        for name, axes in getattr(module, "moment_axes", {}).items()
-    }
+def _cosine_factor(step: int, warm_up: int, total: int) -> float:
+    """Return the factor of a cosine schedule at step t of T, with W steps of warm-up.
+
+    (t + 1) / W below W, then (1 + cos(pi (t - W) / (T - W))) / 2, which ends at zero.
+
+    Examples
+    --------
+    >>> [round(_cosine_factor(step, 2, 6), 2) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.85, 0.5, 0.15]
+    """
+    if step < warm_up:
+        return (step + 1) / warm_up
+    return (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up))) / 2
+
+
+class LearningRate:
+    """The rates of a plan: each group's base rate times the schedule's factor for the step.
+
+    A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, and is then left to the
+    torch scheduler, if any, once per epoch; a cosine one follows `_cosine_factor` throughout.
+
+    Parameters
+    ----------
+    optimizer
+        Its groups carry their base rates.
+    plan
+        Gives the schedule, the warm-up, the scheduler's name and its options.
+    steps_per_epoch
+        Batches per epoch.
+
+    Examples
+    --------
+    >>> optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=0.1)
+    >>> rate = LearningRate(optimizer, TrainingPlan(warm_up_epochs=1), steps_per_epoch=4)
+    >>> rate.before_step(0)
+    >>> optimizer.param_groups[0]["lr"]
+    0.025
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, plan: TrainingPlan, *, steps_per_epoch: int
+    ) -> None:
+        self._optimizer = optimizer
+        self._base = list(map(itemgetter("lr"), optimizer.param_groups))
+        self._warm_up_epochs = plan.warm_up_epochs
+        self._warm_up_steps = plan.warm_up_epochs * steps_per_epoch
+        n_epochs = plan.n_epochs(steps_per_epoch * plan.batch_size)
+        self._total = plan.steps or n_epochs * steps_per_epoch
+        self._is_cosine = plan.schedule == "cosine"
+        if self._is_cosine:
+            self._warm_up_steps = min(math.ceil(plan.warm_up_share * self._total), self._total - 1)
+        self._scheduler = None if plan.scheduler is None else _scheduler(optimizer, plan)
+
+    def before_step(self, step: int) -> None:
+        """Set the rates of step `step`, counted from 0."""
+        factor, divisor = 1.0, 1
+        if self._is_cosine:
+            factor = _cosine_factor(step, self._warm_up_steps, self._total)
+        elif step < self._warm_up_steps:
+            factor, divisor = step + 1, self._warm_up_steps
+        else:
+            return  # the rate is the scheduler's, if there is one
+        for group, base in zip(self._optimizer.param_groups, self._base, strict=True):
+            group["lr"] = base * factor / divisor
+
+    def after_epoch(self, number: int, validation_score: float) -> None:
+        """Advance the scheduler once the warm-up is over; the score is NaN if there is none."""
+        if self._scheduler is None or number <= self._warm_up_epochs:
+            return
+        if isinstance(self._scheduler, lr_scheduler.ReduceLROnPlateau):
+            if not math.isnan(validation_score):
+                self._scheduler.step(validation_score)
+        else:
+            self._scheduler.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scheduler's state; the warm-up has none."""
+        return {} if self._scheduler is None else self._scheduler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(state)
+
+
+def check_scheduler(plan: TrainingPlan) -> None:
+    """Raise unless a plan's scheduler is known and its options take it through all epochs.
+
+    The scheduler is made and stepped for one weight that is never trained, so that a mistake is
+    reported when training is planned, not in its last epoch.
+
+    Examples
+    --------
+    >>> check_scheduler(TrainingPlan(scheduler="StepLR", scheduler_options={"step_size": 30}))
+    >>> check_scheduler(TrainingPlan(scheduler="SteppLR"))
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: unknown scheduler 'SteppLR'; did you mean 'StepLR'? ...
+    """
+    if plan.scheduler is None:
+        return
+    # By name first: the first optimizer of a process takes seconds to import.
+    check_known("scheduler", plan.scheduler, lr_scheduler.__all__, error=TrainingError)
+    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=plan.lr)
+    rate = LearningRate(optimizer, plan, steps_per_epoch=1)
+    optimizer.step()  # torch warns if the scheduler steps first
+    try:
+        for number in range(1, min(plan.epochs, _EPOCHS_TRIED) + 1):
+            rate.after_epoch(number, 0.5)
+    except Exception as error:
+        raise _misfit(plan, error) from error
+
+
+def _scheduler(optimizer: torch.optim.Optimizer, plan: TrainingPlan) -> lr_scheduler.LRScheduler:
+    name = str(plan.scheduler)
+    check_known("scheduler", name, lr_scheduler.__all__, error=TrainingError)
+    kind: type[lr_scheduler.LRScheduler] = getattr(lr_scheduler, name)
+    try:
+        return kind(optimizer, **plan.scheduler_options)
+    except Exception as error:  # schedulers raise errors of many kinds
+        raise _misfit(plan, error) from error
+
+
+def _misfit(plan: TrainingPlan, error: Exception) -> TrainingError:
+    reason = str(error) or type(error).__name__
+    return TrainingError(f"scheduler_options do not fit {plan.scheduler}: {reason}")
+
+
+class WeightAverage:
+    """An exponential moving average of a model's parameters, without bias from the start.
+
+    After t steps the weights of step s count decay^(t - s), divided by the sum of these factors, so the
+    initial weights have no influence. Buffers are not averaged: those that change are moving averages
+    already.
+
+    Parameters
+    ----------
+    model
+        The model whose parameters to average; they are tracked in place, not copied at each step.
+    decay
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(1, 1, bias=False)
+    >>> average = WeightAverage(layer, decay=0.5)
+    >>> for step, value in enumerate([1.0, 4.0]):
+    ...     _ = nn.init.constant_(layer.weight, value)
+    ...     average.update(step)
+    >>> with average.in_place():
+    ...     round(layer.weight.item(), 6)  # (0.5 * 1 + 4) / 1.5
+    3.0
+    >>> layer.weight.item()
+    4.0
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._parameters: list[Tensor] = list(model.parameters())
+        self._values = [parameter.detach().clone() for parameter in self._parameters]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Include the weights after step `step`, counted from 0."""
+        share = (1 - self.decay) / (1 - self.decay ** (step + 1))
+        torch._foreach_lerp_(self._values, self._parameters, share)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Use the average as the model's weights inside the block; restore its own weights afterwards."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        # Swaps storage; nothing is copied.
+        for position, parameter in enumerate(self._parameters):
+            self._values[position], parameter.data = parameter.data, self._values[position]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the averages by position."""
+        return {str(position): value for position, value in enumerate(self._values)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue from saved averages; their number and shapes must match the parameters."""
+        if len(state) != len(self._values):
+            raise ValueError(f"it averages {len(state)} tensors, the model has {len(self._values)}")
+        for position, value in enumerate(self._values):
+            saved = state[str(position)]
+            if saved.shape != value.shape:
+                raise ValueError(f"its averaged weights have shape {tuple(saved.shape)}")
+            value.copy_(saved)

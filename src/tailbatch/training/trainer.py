@@ -1,19 +1,25 @@
 """The training loop: draw, step, observe."""
 
 import inspect
+import math
 import signal
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain, islice
 from pathlib import Path
+from time import perf_counter
+from types import FrameType
+from typing import TypeAlias
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tailbatch.data import Parts
-from tailbatch.errors import TrainingError, setting
+from tailbatch.errors import TrainingError, TrainingInterrupted, setting
 from tailbatch.files import sweep
 from tailbatch.losses.base import refuse_weights
 from tailbatch.metrics import METRICS
@@ -26,12 +32,12 @@ from tailbatch.models import (
 )
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
-from tailbatch.training.checkpoints import StopRequest, stopping_on_signals
+from tailbatch.training.checkpoints import resume_training, save_training
 from tailbatch.training.distributed import DistributedSelector
-from tailbatch.training.processes import average_over_ranks, is_alone, on_any_rank, this_rank
-from tailbatch.training.progress import Progress
-from tailbatch.training.ranks import telling_ranks
-from tailbatch.training.records import Callback, Training
+from tailbatch.training.progress import Callback, Progress, Training
+from tailbatch.training.ranks import Ranks, telling_ranks, this_group
+
+AnySelector: TypeAlias = Selector | DistributedSelector
 
 _SPARSE_GRADIENTS = 0.5
 """Share of the features in a batch below which gradients are sparse, where the optimizer takes them."""
@@ -121,72 +127,113 @@ class Trainer:
             (n,) factors of the training rows' shares of the objective, with a mean of 1; None weights all
             rows the same. The selector observes unweighted losses.
         """
-        with telling_ranks():
-            return self._fit(model, parts, selector, sample_weight)
-
-    def _fit(
-        self,
-        model: MultiLabelModel,
-        parts: Parts,
-        selector: Selector,
-        sample_weight: NDArray[np.float64] | None,
-    ) -> Training:
-        if selector.n_samples != parts.train.n_samples:
-            raise TrainingError(
-                f"the selector draws from {selector.n_samples} rows, the training part has "
-                f"{parts.train.n_samples}: make it from parts.train.Y"
+        # Asked of torch directly: a training in one process needs nothing else of the ranks' machinery.
+        together = dist.is_available() and dist.is_initialized()
+        with telling_ranks() if together else nullcontext():
+            if selector.n_samples != parts.train.n_samples:
+                raise TrainingError(
+                    f"the selector draws from {selector.n_samples} rows, the training part has "
+                    f"{parts.train.n_samples}: make it from parts.train.Y"
+                )
+            if selector.corrected:
+                _refuse_unweighted(model, f"{selector.strategy} with correction")
+            if sample_weight is not None:
+                _refuse_unweighted(model, "sample_weight")
+            model.to(self.device)
+            progress = Progress(
+                self.plan,
+                model,
+                parts,
+                selector,
+                seed=self.seed,
+                device=self.device,
+                metrics=self.metrics,
+                sample_weight=sample_weight,
             )
-        if selector.corrected:
-            _refuse_unweighted(model, f"{selector.strategy} with correction")
-        if sample_weight is not None:
-            _refuse_unweighted(model, "sample_weight")
-        model.to(self.device)
-        # The view over ranks also knows which batch is at hand where losses may come late.
-        direct = is_alone() and not selector.max_lag
-        shared = selector if direct else DistributedSelector(selector)
-        callbacks = self.callbacks if this_rank() == 0 else ()
-        progress = Progress(
-            self.plan,
-            model,
-            parts,
-            selector,
-            seed=self.seed,
-            device=self.device,
-            checkpoint=self.checkpoint,
-            metrics=self.metrics,
-            sample_weight=sample_weight,
-        )
-        if self.checkpoint is not None:
-            sweep(self.checkpoint.parent)
-            if self.checkpoint.exists():
-                progress.restore(self.checkpoint)
-        stopping = stopping_on_signals() if self.checkpoint else nullcontext(StopRequest())
-        with stopping as stop, self._gradients_of(progress):
-            while not progress.finished:
-                model.train()
-                progress.clock.start()
-                for index in progress.batches(shared):
-                    objective = self._train_on(index, progress, shared)
-                    progress.clock.stop()
-                    progress.close_batch(objective)
-                    for callback in callbacks:
-                        callback.on_batch(
-                            progress.step, len(selector), progress.batch_objectives[-1]
-                        )
-                    if self.checkpoint and on_any_rank(stop.signal is not None, self.device):
-                        progress.interrupt(self.checkpoint, (stop.signal or signal.SIGTERM).name)
-                    progress.clock.start()
-                progress.clock.stop()
-                epoch = progress.close_epoch()
-                for callback in callbacks:
-                    callback.on_epoch(epoch)
-                if self.checkpoint and epoch.number % self.checkpoint_every == 0:
-                    progress.save(self.checkpoint)
-        return progress.result()
+            if self.checkpoint is not None:
+                sweep(self.checkpoint.parent)
+                if self.checkpoint.exists():
+                    resume_training(self.checkpoint, progress)
+            # The view over ranks also knows which batch is at hand where losses may come late.
+            view = DistributedSelector(selector) if together or selector.max_lag else selector
+            stopping: AbstractContextManager[list[signal.Signals]] = (
+                _noting_signals() if self.checkpoint else nullcontext([])
+            )
+            with stopping as signals, self._gradients_of(progress, together=together):
+                while not progress.finished:
+                    self._train_epoch(progress, view, this_group() if together else None, signals)
+            return progress.result()
 
-    def _gradients_of(self, progress: Progress) -> AbstractContextManager[None]:
+    def _train_epoch(
+        self,
+        progress: Progress,
+        selector: AnySelector,
+        ranks: Ranks | None,
+        signals: list[signal.Signals],
+    ) -> None:
+        """Train on the batches of an epoch, or as many as the remaining steps allow, and evaluate it."""
+        is_first = ranks is None or ranks.rank == 0
+        callbacks = self.callbacks if is_first else ()
+        progress.model.train()
+        left = math.inf if self.plan.steps is None else self.plan.steps - progress.step
+        # An epoch that is not cut short is iterated to its end: only then does the selector count it.
+        batches = iter(selector) if left >= selector.batches_left else islice(selector, int(left))
+        since = perf_counter()
+        for index in batches:
+            objective = self._train_on(index, progress, selector, ranks)
+            # The clock stands still while callbacks draw progress bars or save.
+            progress.seconds += perf_counter() - since
+            progress.close_batch(objective)
+            for callback in callbacks:
+                callback.on_batch(progress.step, len(selector), objective)
+            if self.checkpoint:
+                self._stop_if_asked(self.checkpoint, progress, ranks, signals)
+            since = perf_counter()
+        progress.seconds += perf_counter() - since
+        epoch = progress.close_epoch()
+        for callback in callbacks:
+            callback.on_epoch(epoch)
+        if self.checkpoint and is_first and epoch.number % self.checkpoint_every == 0:
+            save_training(self.checkpoint, progress)
+
+    def _train_on(
+        self,
+        index: NDArray[np.int64],
+        progress: Progress,
+        selector: AnySelector,
+        ranks: Ranks | None,
+    ) -> float:
+        """Take one step on a batch, give the selector its losses, and return its objective."""
+        model, rows = progress.model, progress.sample_weight
+        x, y = progress.train.fetch(index)  # (b, d), (b, q)
+        progress.rate.before_step(progress.step)
+        with seeded(self.seed, "step", progress.step, device=self.device):
+            output = _weighted_step(model, x, y, selector, None if rows is None else rows[index])
+            # Losses that nobody listens to are not computed: a tenth of the time of a small step.
+            listens = progress.selector.needs_losses or progress.selector.corrected
+            losses = (
+                progress.evaluation.selection_losses(output, y) if listens else torch.zeros(len(y))
+            )
+            objective = output.objective.item()
+            # Before NaN reaches the weights. One sum shows as much as checking every loss, in a fifth of
+            # the time.
+            if not math.isfinite(objective + losses.sum().item()):
+                values = losses if listens else output.sample_objective
+                raise self._diverged(progress, values, index)
+            progress.optimizer.zero_grad(set_to_none=True)
+            if ranks is None:
+                torch.autograd.backward([output.objective])
+            else:
+                objective = _backward_on_ranks(model, output, selector, ranks)
+            if self.plan.gradient_clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
+            progress.optimizer.step()
+        selector.observe(losses.cpu().float().numpy())
+        return objective
+
+    def _gradients_of(self, progress: Progress, *, together: bool) -> AbstractContextManager[None]:
         """Return how the sparse layers of the model make their gradients."""
-        if not is_alone():
+        if together:
             # Averaging over ranks writes gradient rows that this rank's batch did not touch.
             return nullcontext()
         takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
@@ -195,52 +242,91 @@ class Trainer:
             return sparse_gradients(progress.model)
         return reusing_gradients(progress.model)
 
-    def _train_on(
+    def _stop_if_asked(
         self,
-        index: NDArray[np.int64],
+        path: Path,
         progress: Progress,
-        selector: Selector | DistributedSelector,
-    ) -> float:
-        """Take one step on a batch, give the selector its losses, and return its objective."""
-        model, rows = progress.model, progress.sample_weight
-        x, y = progress.train.fetch(index)  # (b, d), (b, q)
-        progress.rate.before_step(progress.step)
-        with seeded(self.seed, "step", progress.step, device=self.device):
-            output = weighted_step(model, x, y, selector, None if rows is None else rows[index])
-            losses = progress.selection_losses(output, y)
-            objective = progress.finite_objective(output, losses, index)
-            progress.optimizer.zero_grad(set_to_none=True)
-            if isinstance(selector, DistributedSelector) and selector.n_ranks > 1:
-                objective = self._backward_on_ranks(model, output, selector.loss_scale())
-            else:
-                torch.autograd.backward([output.objective])
-            if self.plan.gradient_clip is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
-            progress.optimizer.step()
-        selector.observe(losses.cpu().float().numpy())
-        return objective
+        ranks: Ranks | None,
+        signals: list[signal.Signals],
+    ) -> None:
+        """Save a checkpoint and stop if a signal reached this process, or that of another rank."""
+        asked = torch.tensor(float(len(signals)), device=self.device)
+        if ranks is not None:
+            # Every rank gets the same answer, so all of them stop after the same step.
+            ranks.average([asked])
+        if asked == 0:
+            return
+        if ranks is None or ranks.rank == 0:
+            save_training(path, progress)
+        name = (signals or [signal.SIGTERM])[-1].name
+        stopped = TrainingInterrupted(
+            f"stopped by {name} in epoch {len(progress.epochs) + 1}; everything so far is in {path}"
+        )
+        stopped.signal_name = name
+        raise stopped
 
-    def _backward_on_ranks(self, model: MultiLabelModel, output: Step, scale: float) -> float:
-        """Leave the gradients of the global batch on every rank, and return its objective."""
-        factor = torch.full_like(output.objective, scale)
-        torch.autograd.backward([output.objective], [factor])
-        objective = output.objective.detach() * factor
-        gradients = (p.grad for p in model.parameters() if p.grad is not None)
-        average_over_ranks(chain(gradients, [objective]))
-        return objective.item()
+    def _diverged(
+        self, progress: Progress, values: Tensor, index: NDArray[np.int64]
+    ) -> TrainingError:
+        """Return an error that names the samples of a batch whose losses (b, ...) are not finite."""
+        bad = index[~torch.isfinite(values.reshape(len(index), -1)).all(1).cpu().numpy()]
+        samples = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+        saved = self.checkpoint if self.checkpoint and self.checkpoint.exists() else "none"
+        return TrainingError(
+            f"the loss is no longer a number in epoch {len(progress.epochs) + 1}, "
+            f"batch {progress.batch + 1} (samples {samples or 'of the batch'}); "
+            f"last good checkpoint: {saved}; try a smaller lr, or gradient_clip=5"
+        )
 
 
-def weighted_step(
+@contextmanager
+def _noting_signals() -> Iterator[list[signal.Signals]]:
+    """Turn SIGTERM and Ctrl-C into a list of signals that the loop reads between two steps.
+
+    Handlers can only be set in the main thread; elsewhere the list stays empty. The previous handlers
+    are restored when the block ends.
+    """
+    noted: list[signal.Signals] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(signal.Signals(number))
+
+    former = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield noted
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _backward_on_ranks(
+    model: MultiLabelModel, output: Step, selector: AnySelector, ranks: Ranks
+) -> float:
+    """Leave the gradients of the global batch on every rank, and return its objective."""
+    scale = selector.loss_scale() if isinstance(selector, DistributedSelector) else 1.0
+    factor = torch.full_like(output.objective, scale)
+    torch.autograd.backward([output.objective], [factor])
+    objective = output.objective.detach() * factor
+    gradients = (p.grad for p in model.parameters() if p.grad is not None)
+    ranks.average(chain(gradients, [objective]))
+    return objective.item()
+
+
+def _weighted_step(
     model: MultiLabelModel,
     x: Tensor,
     y: Tensor,
-    selector: Selector | DistributedSelector,
+    selector: AnySelector,
     sample_weight: NDArray[np.float64] | None = None,
 ) -> Step:
     """Return a model's step, with the latest batch's importance weights and its rows' own, if any."""
     weights = selector.unequal_weights() if selector.corrected else None
     if sample_weight is not None:
         weights = sample_weight * (1 / len(sample_weight) if weights is None else weights)
+    # None is not passed on: a model of one's own need not take weights.
     if weights is None:
         return model.step(x, y)
     return model.step(x, y, torch.from_numpy(weights).to(y))
