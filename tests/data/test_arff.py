@@ -218,12 +218,14 @@ MISSING = (
 )
 
 
-def test_missing_values_are_imputed_when_asked(write):
+def test_missing_values_are_imputed_or_refused(write):
     rows = "1,green,yes,0\n?,?,?,1\n3,green,no,0\n5,red,yes,1\n"
     path = write(small(rows, header=MISSING))
     with pytest.raises(DataError, match=r"line 8: the value of 'x' is missing .* missing='impute'"):
-        read_arff(path)
-    data = read_arff(path, missing="impute")
+        read_arff(path, missing="error")
+    data = read_arff(path)
+    filled = "with means or most frequent values: 'x' (1), 'color' (1), 'new' (1)"
+    assert data.notices == (f"filled in 3 missing values {filled}",)
     np.testing.assert_array_equal(data.X[1], [3, 0, 1, 0, 1])
     sparse_rows = "{0 1,1 green,2 yes}\n{0 ?,1 ?,2 ?,3 1}\n{0 3,1 green}\n{0 5,2 yes,3 1}\n"
     sparse = read_arff(write(small(sparse_rows, header=MISSING), "s.arff"), missing="impute")

@@ -112,7 +112,7 @@ def sparse(rows):
 def test_each_mistake_in_an_arff_file_has_its_sentence(content, message, write):
     path = write(content)
     with pytest.raises(DataError, match=re.sub(r"[{}]", r"\\\g<0>", message)) as caught:
-        read_arff(path)
+        read_arff(path, missing="error")
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -7,8 +7,10 @@ from scipy.sparse import issparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from tailbatch.data import Columns, FittedColumns, MultiLabelDataset, load_dataset, split
+from tailbatch.data.columns import needs_columns
 from tailbatch.data.folds import Fold
 from tailbatch.errors import DataError
+from tailbatch.estimator import TailbatchClassifier
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
 
 SUBJECTS = [
@@ -137,7 +139,7 @@ def test_missing_values_are_filled_in_by_the_training_rows():
     assert (values["n"], values["c=a"], values["c=b"]) == (2, 1, 0)
     assert values["d"] == (pd.Timestamp("2025-01-02") - pd.Timestamp(0)).days
     with pytest.raises(DataError, match="'n' has a missing value in row 0"):
-        Columns().fit(train.dropna()).transform(new)
+        Columns(missing="error").fit(train.dropna()).transform(new)
 
 
 def test_an_unseen_category_is_none_of_the_known_ones_and_noticed():
@@ -205,3 +207,110 @@ def test_a_damaged_state_is_refused(change):
     change(state)
     with pytest.raises(ValueError, match=r"column|fill|value|word|missing"):
         FittedColumns.from_state(state)
+
+
+# --- gaps, formats and hints
+
+
+def test_a_table_with_gaps_is_read_and_one_line_says_what_was_filled_in(tmp_path, caplog):
+    path = tmp_path / "x.csv"
+    path.write_text("size,color,y\n1.5,red,1\n,,0\n2.5,red,1\n")
+    frame = pd.read_csv(path)
+    line = "filled in 2 missing values with means or most frequent values: 'size' (1), 'color' (1)"
+    for data in (
+        load_dataset(path, labels=["y"]),
+        MultiLabelDataset.from_frame(frame, labels=["y"]),
+    ):
+        assert data.notices == (line,)
+        assert data.X.tolist() == [[1.5, 1], [2, 1], [2.5, 1]]
+    caplog.clear()
+    TailbatchClassifier(epochs=1, validation_fraction=0).fit(frame[["size", "color"]], frame[["y"]])
+    assert [record.message for record in caplog.records if "filled" in record.message] == [line]
+    numbers = frame[["size"]].fillna(2.0)
+    assert Columns().fit(numbers).notices == ()
+    assert not Columns().fit(numbers).depends_on_rows
+    assert needs_columns(frame[["size"]])
+
+
+def test_two_formats_of_dates_are_read():
+    frame = pd.DataFrame({"due": ["2024-01-31", "31.01.2024", "2024-02-01", "01.02.2024 12:00"]})
+    fitted = Columns().fit(frame)
+    assert fitted.taken["due"].kind == "date"
+    days = fitted.transform(frame)[0][:, 0]
+    assert (days - days[0]).tolist() == [0, 0, 1, 1.5]
+    again = FittedColumns.from_state(fitted.state())
+    assert np.array_equal(again.transform(frame)[0], fitted.transform(frame)[0])
+    with pytest.raises(DataError, match="can be read two ways: '01/02/2024' as %d/%m/%Y or as %m/"):
+        Columns().fit(pd.DataFrame({"due": ["2024-01-31", "01/02/2024"]}))
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1,234", "980", "12,500"], [1234, 980, 12500]),
+        (["1,234.50", "2,000", "7"], [1234.5, 2000, 7]),
+        (["1.234,50", "1.000", "7"], [1234.5, 1000, 7]),
+        (["1'234", "-2'000'000", "7"], [1234, -2_000_000, 7]),
+        (["1 234", "980", "12 500,5"], [1234, 980, 12500.5]),
+    ],
+)
+def test_separators_of_thousands_are_read(texts, numbers):
+    frame = pd.DataFrame({"paid": texts * 4})
+    fitted = Columns().fit(frame)
+    assert fitted.taken["paid"].why == "its values are numbers with separators of thousands"
+    assert fitted.transform(frame)[0].ravel().tolist() == numbers * 4
+
+
+def test_new_rows_are_read_with_the_decimal_mark_of_the_training_rows():
+    fitted = Columns(kinds={"x": "number"}).fit(pd.DataFrame({"x": ["1,5", "1,234"]}))
+    again = FittedColumns.from_state(fitted.state())
+    assert again.transform(pd.DataFrame({"x": ["2,345"]}))[0].item() == 2.345
+
+
+def test_nearly_equal_categories_are_named():
+    frame = pd.DataFrame({"city": ["Munich", "munich", "Münich", "Berlin"] * 10})
+    [notice] = Columns().fit(frame).notices
+    assert notice.startswith("in the column 'city' 'Munich' and 'Münich' and 'munich' differ only")
+
+
+def table_that_tells(n=60):
+    rng = np.random.default_rng(0)
+    y = rng.random(n) < 0.4
+    words = np.array(["the printer is broken", "please send my invoice"])
+    frame = pd.DataFrame({"text": words[y.astype(int)], "size": rng.random(n), "y": y.astype(int)})
+    return frame, y
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda y: np.where(y, "closed", "open"),
+        lambda y: np.where(y, np.arange(60) % 3, 7).astype(str),
+        lambda y: np.where(y, 5.5, np.arange(60) / 100),
+        lambda y: pd.Timestamp("2024-01-01") + pd.to_timedelta(y * 9, unit="D"),
+    ],
+    ids=["category", "several categories", "number", "date"],
+)
+def test_a_column_that_gives_a_label_away_is_named(column, caplog):
+    frame, y = table_that_tells()
+    frame["state"] = column(y)
+    notice = "the column 'state' gives the label 'y' away"
+    data = MultiLabelDataset.from_frame(frame, labels=["y"], text=["text"])
+    assert [line for line in data.notices if line.startswith(notice)]
+    caplog.clear()
+    classifier = TailbatchClassifier(
+        columns=Columns(text=["text"]), epochs=1, validation_fraction=0
+    )
+    classifier.fit(frame.drop(columns="y"), frame[["y"]])
+    assert notice in caplog.text
+
+
+def test_words_and_chance_give_nothing_away():
+    frame, y = table_that_tells()
+    frame["state"] = [f"s{k}" for k in range(30)] * 2
+    frame["nearly"] = np.where(np.r_[~y[:1], y[1:]], 1.5, 0.5)
+    data = MultiLabelDataset.from_frame(frame, labels=["y"], text=["text"])
+    assert "away" not in " ".join(data.notices)
+    few = frame.drop(columns="nearly").assign(y=[1] * 9 + [0] * 51, z=[2.5] * 9 + [1.5] * 51)
+    data = MultiLabelDataset.from_frame(few, labels=["y"], text=["text"])
+    assert "away" not in " ".join(data.notices)

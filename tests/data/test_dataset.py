@@ -264,7 +264,7 @@ def test_missing_values_are_imputed_when_asked():
 )
 def test_what_is_refused_in_a_frame_is_named(frame, labels, message):
     with pytest.raises(DataError, match=message):
-        MultiLabelDataset.from_frame(frame, labels=labels)
+        MultiLabelDataset.from_frame(frame, labels=labels, missing="error")
 
 
 def test_an_unknown_way_with_missing_values_is_refused():

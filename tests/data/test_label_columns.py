@@ -66,8 +66,8 @@ def test_a_key_that_a_line_lacks_is_missing(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"x": 1, "tags": ["a"]}\n\n{"tags": ["b"], "z": 2.5}\n')
     with pytest.raises(DataError, match="'x' has a missing value in line 3"):
-        load_dataset(path, labels="tags")
-    data = load_dataset(path, labels="tags", missing="impute")
+        load_dataset(path, labels="tags", missing="error")
+    data = load_dataset(path, labels="tags")
     assert data.X.tolist() == [[1, 2.5], [1, 2.5]]
 
 

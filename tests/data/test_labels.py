@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from tailbatch.data import MultiLabelDataset, stratified_folds, stratified_split
-from tailbatch.data.labels import checked_labels, nearly_equal_labels
+from tailbatch.data.labels import checked_labels, nearly_equal
 from tailbatch.errors import DataError, SelectionError
 from tailbatch.metrics import macro_auc, tune_thresholds
 from tailbatch.report.description import describe
@@ -83,13 +83,13 @@ def test_labels_that_differ_only_in_case_or_space_are_worth_a_look(frame, labels
     data = MultiLabelDataset.from_frame(frame, labels=labels)
     [notice] = describe(data).warnings[:1]
     assert notice.startswith("the labels '")
-    assert "differ only in case or surrounding space; if they are one, write them" in notice
+    assert "differ only in case, accents or space; write them alike" in notice
     assert data.n_labels == len(data.label_names)
 
 
-def test_of_many_nearly_equal_labels_the_first_are_named():
+def test_of_many_nearly_equal_the_first_are_named():
     names = [f"{case}{k}" for k in range(5) for case in "aA"]
-    assert "'a2' and 'A2', and 2 more such groups differ" in nearly_equal_labels(names)
+    assert "'a2' and 'A2', and 2 more such groups differ" in nearly_equal(names, "the labels")
 
 
 NAMES = [["bug", "billing"], ["bug"], []]

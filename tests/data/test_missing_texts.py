@@ -81,7 +81,7 @@ def test_the_given_frame_is_not_changed():
 
 def test_missing_texts_are_refused_where_missing_values_are():
     with pytest.raises(DataError, match=r"'c' has a missing value in row 1; .*NA and the like"):
-        Columns().fit(pd.DataFrame({"c": ["x", "n/a", "x"]}))
+        Columns(missing="error").fit(pd.DataFrame({"c": ["x", "n/a", "x"]}))
     with pytest.raises(DataError, match="the label 'y' is missing in row 1"):
         MultiLabelDataset.from_frame(
             pd.DataFrame({"x": [1.0, 2.0], "y": ["1", "NA"]}), labels=["y"]
@@ -125,7 +125,7 @@ def test_the_rest_of_the_amounts_is_missing_with_a_notice():
     with pytest.raises(DataError, match="'free 0' in row 0, which is no number"):
         columns.fit(amounts_frame(11))
     with pytest.raises(DataError, match="no number; correct it, pass missing='impute' to fill"):
-        Columns(kinds={"paid": "number"}).fit(amounts_frame(1))
+        Columns(kinds={"paid": "number"}, missing="error").fit(amounts_frame(1))
 
 
 def test_codes_with_leading_zeros_are_no_amounts():

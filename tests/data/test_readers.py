@@ -233,7 +233,7 @@ def test_a_table_that_is_not_utf8_is_read_as_latin1_with_a_notice(write):
 def test_each_mistake_in_a_table_has_its_sentence(content, message, write):
     path = write(content, "x.csv")
     with pytest.raises(DataError, match=message) as caught:
-        load_dataset(path, labels=["y"])
+        load_dataset(path, labels=["y"], missing="error")
     assert str(path) in str(caught.value)
 
 

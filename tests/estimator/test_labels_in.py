@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from tailbatch.data import load_dataset
 from tailbatch.errors import DataError, ModelError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.metrics import evaluate
@@ -214,3 +215,30 @@ def test_validation_data_must_fit(given, message):
     X, Y = rows()
     with pytest.raises(ValueError, match=message):
         TailbatchClassifier(**FAST).fit(X, Y, validation_data=given(X, Y))
+
+
+# --- a Series
+
+
+def test_a_series_of_tags_is_read_as_in_a_file(tmp_path):
+    X = np.random.default_rng(0).random((40, 3))
+    tags = pd.Series(["a; b", "a", None, "b"] * 10)
+    classifier = TailbatchClassifier(epochs=1, random_state=0).fit(X, tags)
+    assert classifier.label_names_ == ("a", "b")
+    path = tmp_path / "x.csv"
+    pd.DataFrame(X).assign(tags=tags).to_csv(path, index=False)
+    data = load_dataset(path, labels="tags")
+    as_read = TailbatchClassifier(epochs=1, random_state=0).fit(X, data.Y)
+    assert np.array_equal(classifier.predict_proba(X), as_read.predict_proba(X))
+    one = TailbatchClassifier(epochs=1, random_state=0)
+    one.fit(X, tags, validation_data=(X[:4], tags[[1, 3, 1, 3]]))  # there no delimiter is needed
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0, 0.0, np.nan], ["yes", None, "no"], [["a"], ["b"], np.nan]]
+)
+def test_a_missing_value_in_a_series_names_its_row(values):
+    Y = pd.Series(values * 10, index=pd.RangeIndex(100, 130, name="ticket"))
+    row = 101 if values[1] is None else 102
+    with pytest.raises(DataError, match=f"Y has no value in ticket {row}; fill it in"):
+        TailbatchClassifier(epochs=1).fit(np.ones((30, 2)), Y)

@@ -61,7 +61,7 @@ def fit(
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder for the trained model.")],
     labels: Labels = None,
-    missing: MissingOption = Missing.ERROR,
+    missing: MissingOption = Missing.IMPUTE,
     text: Text = None,
     kinds: Kinds = None,
     text_encoder: TextEncoder = None,

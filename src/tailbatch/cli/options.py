@@ -53,19 +53,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")
 class Missing(StrEnum):
     """What to do with missing values."""
 
-    ERROR = "error"
     IMPUTE = "impute"
+    ERROR = "error"
 
 
 MissingOption = Annotated[
-    Missing, typer.Option(help="Reject missing feature values, or fill them in.")
+    Missing, typer.Option(help="Fill in missing feature values, or reject them.")
 ]
 
 
 def load_for_command(
     name_or_path: str,
     labels: str | None,
-    missing: Missing = Missing.ERROR,
+    missing: Missing = Missing.IMPUTE,
     text: list[str] | None = None,
     kinds: list[str] | None = None,
     text_encoder: str | None = None,

@@ -76,7 +76,7 @@ def register(root: typer.Typer) -> None:
 def compare(
     data: Annotated[list[str], typer.Argument(help="Datasets: names, or files.")],
     labels: Labels = None,
-    missing: MissingOption = Missing.ERROR,
+    missing: MissingOption = Missing.IMPUTE,
     text: Text = None,
     kinds: Kinds = None,
     text_encoder: TextEncoder = None,
@@ -148,7 +148,7 @@ def compare(
         refuse_missing_file(name)
     table = {
         "labels": label_option(labels),
-        "missing": "impute" if missing is Missing.IMPUTE else None,
+        "missing": "error" if missing is Missing.ERROR else None,
         "text": text,
         "kinds": kinds_option(kinds),
         "text_encoder": text_encoder,

@@ -12,7 +12,7 @@ from tailbatch.data.arff_labels import Labels, label_positions
 from tailbatch.data.arff_rows import QUOTED, CarefulRows, fast_dense, fast_sparse, unquote
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.sparse import MAX_LEVELS
-from tailbatch.data.text import at_line, first_repeated, stem, text_blocks
+from tailbatch.data.text import at_line, filled_in, first_repeated, stem, text_blocks
 from tailbatch.errors import DataError
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
@@ -41,7 +41,7 @@ def read_arff(
     path: str | Path,
     *,
     labels: Labels = None,
-    missing: Literal["error", "impute"] = "error",
+    missing: Literal["error", "impute"] = "impute",
 ) -> MultiLabelDataset:
     r"""Read an ARFF file, plain or gzip.
 
@@ -60,8 +60,8 @@ def read_arff(
         -5 for the last five (as MEKA's ``-C``), the path of a MULAN XML file, a list of names, or
         the prefix that exactly the label names share.
     missing
-        ``"error"`` refuses missing values (``?``), ``"impute"`` fills in the column's mean or most
-        frequent value. Missing labels are always refused.
+        ``"impute"`` fills in the column's mean or most frequent value for ``?``, and a notice says
+        where; ``"error"`` refuses missing values. Missing labels are always refused.
 
     Examples
     --------
@@ -94,12 +94,14 @@ def read_arff(
     layout = Layout(header.names, header.types, positions)
     careful = CarefulRows(path, layout, encoding=header.encoding, missing=missing)
     collector = _collect(path, layout, careful, blocks)
+    X = collector.features()
     notices += [*label_notices, *_left_out(header, careful)]
+    notices += [filled_in(collector.filled)] if collector.filled else []
     for notice in notices:
         _LOGGER.warning("%s: %s", path, notice)
     return MultiLabelDataset(
         name=stem(path),
-        X=collector.features(),
+        X=X,
         Y=collector.labels(),
         feature_names=layout.feature_names,
         label_names=tuple(header.names[position] for position in positions),

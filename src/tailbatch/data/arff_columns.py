@@ -164,6 +164,7 @@ class Collector:
         self._sparse = CsrBuilder(np.float64)
         self._labels = CsrBuilder(np.bool_)
         self._n_implied = 0
+        self.filled: dict[str, int] = {}  # missing values of each attribute
 
     def add_dense(self, rows: NDArray[np.float64]) -> None:
         """Append dense rows, (rows, attributes)."""
@@ -264,9 +265,12 @@ class Collector:
         `sums` are the column sums over the rows where the value is there.
         """
         target, value = np.arange(len(sums)), np.zeros(len(sums))
-        n_present = self._labels.n_rows - np.bincount(columns, minlength=len(sums))
+        n_missing = np.bincount(columns, minlength=len(sums))
+        n_present = self._labels.n_rows - n_missing
         for position in np.flatnonzero(self.layout.is_feature).tolist():
             first, declared = self.layout.target[position], self.layout.types[position]
+            if n_missing[first]:
+                self.filled[self.layout.names[position]] = int(n_missing[first])
             if n_present[first] == 0:
                 raise DataError(
                     f"{self.path}: every value of {self.layout.names[position]!r} is missing; "

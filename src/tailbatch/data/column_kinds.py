@@ -5,6 +5,7 @@ Only what is certain is decided by itself; the rest is an error that shows the r
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +33,8 @@ _UNIT = r"[A-Za-z%€$£¥°µ²³/]{1,8}"
 _AMOUNT = re.compile(
     rf"(?:[A-Z]{{3}}\s+|[$€£¥]\s*)?[+-]?\s*(?:[$€£¥]\s*)?(\d[\d.,'\s]*)\s*(?:{_UNIT})?"
 )
-_THOUSANDS_OR_DECIMALS = re.compile(r"\d{1,3},\d{3}")
+_BARE = re.compile(r"[+-]?\d[\d.,' ]*")  # a number without a unit
+_SEPARATED = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d+)?|(?:[.' ]\d{3})+(?:,\d+)?)$")
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?"
@@ -83,6 +85,8 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
     dates = sum(_DATE.fullmatch(text) is not None for text in sample)
     if sample and dates >= _MOST * len(sample):
         return Taken("date", "its values are dates", date_format(column, name))
+    if all(map(_BARE.fullmatch, sample)) and any(map(_SEPARATED.match, sample)):
+        return Taken("number", "its values are numbers with separators of thousands")
     if n_different > _FEW_VALUES and (what := _numbers_as_text(sample)) is not None:
         example = min(filter(_AMOUNT.fullmatch, sample))
         return Taken(
@@ -169,49 +173,44 @@ def refuse_few_amounts(column: "pd.Series", name: str) -> None:
         amounts(column, name)
 
 
-def amounts(column: "pd.Series", name: str, *, lenient: bool = False) -> NDArray[np.float64]:
-    """Return the numbers of cells such as ``12.50 EUR``, missing ones as NaN.
+def amounts(
+    column: "pd.Series", name: str, *, decimal: str | None = None, lenient: bool = False
+) -> NDArray[np.float64]:
+    """Return the numbers of cells such as ``12.50 EUR`` or ``1,234``, missing ones as NaN.
 
     Parameters
     ----------
     column, name
         Text, and what to call it.
+    decimal
+        What stands before the decimals, ``"."`` or ``","``; None asks `decimal_mark`.
     lenient
-        Whether a cell that is no number counts as missing; else it is an error. A number that can be
-        read two ways always is.
+        Whether a cell that is no number counts as missing; else it is an error.
 
     Examples
     --------
     >>> import pandas as pd
     >>> amounts(pd.Series(["12.50 EUR", "-3 EUR", None, "1,234,567 EUR"]), "price").tolist()
     [12.5, -3.0, nan, 1234567.0]
-    >>> amounts(pd.Series(["1,234 EUR"]), "price")
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: the column 'price' holds '1,234 EUR' in row 0, which can be 1234 ...
+    >>> amounts(pd.Series(["1,234", "2,5"]), "weight").tolist()
+    [1.234, 2.5]
     """
     values, units = np.full(len(column), np.nan), set[str]()
+    mark = decimal or decimal_mark(column)
     for place, (cell, missing) in enumerate(zip(column.array, column.isna(), strict=True)):
         text = "" if missing else str(cell).strip()
         if not text:
             continue
         match = _AMOUNT.fullmatch(text) if len(text) < _LOOKED_AT else None
-        digits = re.sub(r"['\s]", "", match[1]) if match else ""
-        value = _decimal(digits) if match else None
-        if value is None and lenient and not _THOUSANDS_OR_DECIMALS.fullmatch(digits):
-            continue
+        value = _decimal(match[1], mark) if match else None
         if match is None or value is None:
+            if lenient:
+                continue
             where = row_name(column, np.arange(len(column)) == place)
-            readings = (
-                f"can be {digits.replace(',', '')} or {digits.replace(',', '.')}; write it without"
-            )
             raise DataError(
-                f"the column {name!r} holds {text!r:.40} in {where}, which "
-                + (
-                    f"{readings} a comma"
-                    if _THOUSANDS_OR_DECIMALS.fullmatch(digits)
-                    else _no_number(name)
-                )
+                f"the column {name!r} holds {text!r:.40} in {where}, which is no number; correct it, "
+                f"pass {setting('missing', 'impute')} to fill it in, or take the column for something "
+                f"else, such as {setting('kinds', {name: 'category'})}"
             )
         units.add(re.sub(r"[\d.,'\s+-]", "", text))
         values[place] = -value if "-" in text[: match.end(1)] else value
@@ -224,55 +223,91 @@ def amounts(column: "pd.Series", name: str, *, lenient: bool = False) -> NDArray
     return values
 
 
-def _no_number(name: str) -> str:
-    return (
-        f"is no number; correct it, pass {setting('missing', 'impute')} to fill it in, or take the "
-        f"column for something else, such as {setting('kinds', {name: 'category'})}"
-    )
+def decimal_mark(column: "pd.Series") -> str:
+    """Return what stands before the decimals of a column's numbers, ``"."`` or ``","``.
 
-
-def _decimal(digits: str) -> float | None:
-    """Return the number of digits with separators, None where it is none or has two readings.
+    A mark that occurs twice in a number, or before another one, separates thousands; one that is not
+    followed by three digits stands before decimals. Where no number tells, it is the point.
 
     Examples
     --------
-    >>> _decimal("1.234,50"), _decimal("1,234.50"), _decimal("12,5"), _decimal("1,234")
-    (1234.5, 1234.5, 12.5, None)
+    >>> import pandas as pd
+    >>> decimal_mark(pd.Series(["1,234", "980"])), decimal_mark(pd.Series(["1.234,50", "1.234"]))
+    ('.', ',')
     """
-    if _THOUSANDS_OR_DECIMALS.fullmatch(digits):
+    present = dict.fromkeys(column.array[~column.isna().to_numpy()])
+    votes = {".": 0, ",": 0}
+    for text in _looked_at(present):
+        match = _AMOUNT.fullmatch(text)
+        digits = re.sub(r"['\s]", "", match[1]) if match else ""
+        last, first = sorted(".,", key=digits.rfind, reverse=True)
+        if first in digits or digits.count(last) > 1:
+            votes[first if digits.count(last) > 1 else last] += 1
+        elif last in digits and not re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", digits):
+            votes[last] += 1
+    return "," if votes[","] > votes["."] else "."
+
+
+def _decimal(digits: str, mark: str) -> float | None:
+    """Return the number of digits with separators; None where it is none.
+
+    Examples
+    --------
+    >>> _decimal("1.234,50", ","), _decimal("1,234", "."), _decimal("12,34", "."), _decimal("1 234", ".")
+    (1234.5, 1234.0, None, 1234.0)
+    """
+    digits = re.sub(r"['\s]", "", digits)
+    thousands = "," if mark == "." else "."
+    whole, _, decimals = digits.partition(mark)
+    if thousands in whole and not re.fullmatch(rf"\d{{1,3}}(\{thousands}\d{{3}})+", whole):
         return None
-    if digits.count(",") == 1 and digits.rfind(",") > digits.rfind("."):
-        digits = digits.replace(".", "").replace(",", ".")
     try:
-        return float(digits.replace(",", ""))
+        return float(f"{whole.replace(thousands, '')}.{decimals or 0}")
     except ValueError:
         return None
 
 
 def date_format(column: "pd.Series", name: str) -> str | None:
-    """Return the one format that reads every date of a column; None is ISO 8601."""
+    """Return the formats that read the dates of a column, joined by ``|``; None is ISO 8601.
+
+    Dates of the same look, such as ``05.01.2024``, must be of one format; other looks may be beside.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> date_format(pd.Series(["2024-01-31", "31.01.2024", "01.02.2024 10:00"]), "due")
+    'ISO8601|%d.%m.%Y|%d.%m.%Y %H:%M'
+    """
     texts = _date_texts(column)
-    if not _days(texts, None)[1].any():
-        return None
-    fitting = [
-        day + time
-        for day in _DATE_FORMATS
-        for time in _TIMES
-        if not _days(texts, day + time)[1].any()
-    ]
-    if not fitting:
-        return max(
-            [None, *(d + t for d in _DATE_FORMATS for t in _TIMES)],
-            key=lambda form: -int(_days(texts, form)[1].sum()),
+    texts = np.array(list(dict.fromkeys(texts[texts != ""])), dtype=object)
+    is_iso = ~_days(texts, None)[1]
+    groups: dict[str, list[str]] = {}
+    for text in texts[~is_iso]:
+        groups.setdefault(re.sub(r"\d+", lambda m: "y" if len(m[0]) > 2 else "n", text), []).append(
+            text
         )
-    first = fitting[0]
-    for other in fitting[1:]:
-        differ = _days(texts, first)[0] != _days(texts, other)[0]
-        if (differ & (texts != "")).any():
-            example = texts[differ & (texts != "")][0]
+    formats = ["ISO8601"] if is_iso.any() or not groups else []
+    for group in groups.values():
+        form = _one_format(np.array(group, dtype=object), name)
+        formats += [form] if form and form not in formats else []
+    return None if formats == ["ISO8601"] else "|".join(formats) or None
+
+
+def _one_format(texts: NDArray[Any], name: str) -> str | None:
+    """Return the format of dates of the same look: of all of them, else of most."""
+    unread = {day + time: _days(texts, day + time) for day in _DATE_FORMATS for time in _TIMES}
+    fitting = [form for form, (_, wrong) in unread.items() if not wrong.any()]
+    if not fitting:
+        best = min(unread, key=lambda form: int(unread[form][1].sum()))
+        return None if unread[best][1].all() else best
+    first, *others = fitting
+    for other in others:
+        differ = unread[first][0] != unread[other][0]
+        if differ.any():
             raise DataError(
-                f"the dates of the column {name!r} can be read two ways: {example!r} as {first} or as "
-                f"{other}; say which with {setting('kinds', {name: f'date:{first}'})} or 'date:{other}'"
+                f"the dates of the column {name!r} can be read two ways: {texts[differ][0]!r} as {first} "
+                f"or as {other}; say which with {setting('kinds', {name: f'date:{first}'})} or "
+                f"'date:{other}'"
             )
     return first
 
@@ -307,13 +342,13 @@ def _date_texts(column: "pd.Series") -> NDArray[Any]:
 def _days(texts: NDArray[Any], form: str | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the days of dates as text, and which are none, the empty ones aside."""
     pd = require("pandas", extra="cli")
-    try:
-        stamps = pd.Series(
-            pd.to_datetime(texts, format=form or "ISO8601", errors="coerce", utc=True)
-        )
-    except (ValueError, OverflowError):
-        return np.full(len(texts), np.nan), np.asarray(texts != "")
-    return _as_days(stamps), stamps.isna().to_numpy() & (texts != "")
+    days = np.full(len(texts), np.nan)
+    for each in (form or "ISO8601").split("|"):
+        left = np.isnan(days) & (texts != "")
+        with suppress(ValueError, OverflowError):
+            stamps = pd.to_datetime(texts[left], format=each, errors="coerce", utc=True)
+            days[left] = _as_days(pd.Series(stamps))
+    return days, np.isnan(days) & (texts != "")
 
 
 def _as_days(stamps: "pd.Series") -> NDArray[np.float64]:

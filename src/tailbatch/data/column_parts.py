@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tailbatch.data.cells import as_floats, as_texts, blanked, is_number, is_plain, missing_value
-from tailbatch.data.column_kinds import amounts, days_since_1970
+from tailbatch.data.column_kinds import amounts, days_since_1970, decimal_mark
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
 from tailbatch.data.text_encoders import Encoder, encoded
 from tailbatch.errors import DataError
@@ -29,10 +29,11 @@ _MANY_ROWS = 100  # from here on a word must occur twice to be a feature
 
 @dataclass(frozen=True)
 class NumberPart:
-    """A column of numbers, and what to fill in where one is missing; None refuses that."""
+    """A column of numbers: what to fill in where one is missing (None refuses that), its decimal mark."""
 
     name: str
     fill: float | None
+    decimal: str = "."
 
     kind: ClassVar[str] = "number"
 
@@ -47,14 +48,17 @@ class NumberPart:
         impute: bool,
     ) -> "NumberPart | str":
         """Learn the mean of a column, given its values where they are plain numbers."""
+        decimal = "."
         if values is None:
-            values = _numbers(frame.iloc[:, place], name, impute=impute)
+            column = frame.iloc[:, place]
+            decimal = "." if is_number(column) else decimal_mark(column)
+            values = _numbers(column, name, decimal, impute=impute)
         absent = np.isnan(values)
         if absent.all():
             return "it is empty"
         if absent.any() and not impute:
             raise missing_value(frame.iloc[:, place], name, absent)
-        return cls(name, float(values[~absent].mean()) if impute else None)
+        return cls(name, float(values[~absent].mean()) if impute else None, decimal)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -63,7 +67,8 @@ class NumberPart:
 
     def state(self) -> dict[str, Any]:
         """Return plain values."""
-        return {"kind": self.kind, "name": self.name, "fill": self.fill}
+        state = {"kind": self.kind, "name": self.name, "fill": self.fill}
+        return state | {"decimal": self.decimal}
 
     @classmethod
     def from_state(cls, values: Mapping[str, Any]) -> "NumberPart":
@@ -71,7 +76,9 @@ class NumberPart:
         fill = values["fill"]
         if fill is not None and not np.isfinite(fill):
             raise ValueError("it must fill in finite numbers")
-        return cls(values["name"], None if fill is None else float(fill))
+        if values["decimal"] not in (".", ","):
+            raise ValueError("decimals follow a point or a comma")
+        return cls(values["name"], None if fill is None else float(fill), values["decimal"])
 
 
 def number_block(
@@ -87,7 +94,10 @@ def number_block(
         columns = [blanked(chosen.iloc[:, j]) for j in range(len(run))]
         pairs = list(zip(columns, run, strict=True))
         values = np.column_stack(
-            [_numbers(c, part.name, impute=part.fill is not None) for c, part in pairs]
+            [
+                _numbers(c, part.name, part.decimal, impute=part.fill is not None)
+                for c, part in pairs
+            ]
         )
         for j, (column, part) in enumerate(pairs):
             if unread := unread_numbers(column, values[:, j]):
@@ -104,10 +114,10 @@ def number_block(
     return values, notices
 
 
-def _numbers(column: "pd.Series", name: str, *, impute: bool) -> NDArray[np.float64]:
+def _numbers(column: "pd.Series", name: str, decimal: str, *, impute: bool) -> NDArray[np.float64]:
     if is_number(column):
         return as_floats(column, name)
-    return amounts(column, name, lenient=impute)
+    return amounts(column, name, decimal=decimal, lenient=impute)
 
 
 def unread_numbers(column: "pd.Series", values: NDArray[np.float64]) -> str:

@@ -5,11 +5,12 @@ a table, `predict`, `evaluate` and `compare` do again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from tailbatch.data.cells import (
     blanked,
@@ -41,8 +42,9 @@ from tailbatch.data.column_parts import (
     unread_numbers,
 )
 from tailbatch.data.label_columns import FrameLabels
+from tailbatch.data.labels import nearly_equal
 from tailbatch.data.sparse import Block, side_by_side
-from tailbatch.data.text import first_repeated
+from tailbatch.data.text import filled_in, first_repeated
 from tailbatch.data.text_encoders import Encoder
 from tailbatch.errors import DataError, require, setting
 from tailbatch.registry import check_known
@@ -52,6 +54,10 @@ if TYPE_CHECKING:
 
 Missing = Literal["error", "impute"]
 
+_MOST_ROWS_COMPARED = 1_000
+_MOST_LABELS_COMPARED = 200
+_MOST_LEVELS_COMPARED = 200
+_FEWEST_TOLD = 10  # rows with a label and rows without, from which on nothing tells it by chance
 _FEW_ROWS = 20  # in fewer rows, many different values mean nothing
 _DOUBT = "; if it is one"
 _NEAR_UNIQUE = "more than half as many as rows"
@@ -71,8 +77,8 @@ class Columns:
         What to take columns for: ``"number"``, ``"category"``, ``"date"``, ``"text"`` or ``"ignore"``;
         ``"date:%d/%m/%Y"`` says how dates are written.
     missing
-        ``"error"`` refuses missing features, ``"impute"`` fills in the mean of numbers and dates and
-        the most frequent category. Missing text is empty text.
+        ``"impute"`` fills in the mean of numbers and dates and the most frequent category, and says so;
+        ``"error"`` refuses missing features. Missing text is empty text.
     text_encoder
         What turns text into numbers instead of TF-IDF: ``"minilm"`` (extra ``text``), or a function of a
         list of texts that returns an array (n, k).
@@ -94,7 +100,7 @@ class Columns:
 
     text: Sequence[str] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
-    missing: Missing = "error"
+    missing: Missing = "impute"
     text_encoder: str | Encoder | None = None
     labels: FrameLabels | None = None
 
@@ -136,7 +142,7 @@ class Columns:
             frame = blanked_frame(frame)
         numbers = iter(frame.loc[:, plain].to_numpy(dtype=np.float64).T)
         asked = dict(self.kinds) | dict.fromkeys(self.text, "text")
-        parts, decided = list[Part](), dict[str, Taken]()
+        parts, decided, filled = list[Part](), dict[str, Taken](), dict[str, int]()
         for place, name in enumerate(names):
             values = next(numbers) if plain[place] else None
             if taken is None:
@@ -149,11 +155,15 @@ class Columns:
                 decided[name] = Taken("ignore", part)
             elif part is not None:
                 parts.append(part)
+                column = frame.iloc[:, place]
+                absent = np.isnan(values) if values is not None else column.isna()
+                count = int(absent.sum())
+                if count and part.kind != "text":
+                    filled[name] = count
                 if taken is None:
                     decided[name] = _with_near_unique(decided[name], part, len(frame))
-                if taken is None and self.missing == "impute":
-                    decided[name] = _with_missing(decided[name], frame, place, values)
-        return FittedColumns(self, tuple(parts), decided)
+                    decided[name] = _with_missing(decided[name], column, count, part)
+        return FittedColumns(self, tuple(parts), decided, filled)
 
     def _taken(
         self,
@@ -232,11 +242,14 @@ class FittedColumns:
         The columns in use, in the order of the table.
     taken
         What each column was taken for, and why.
+    filled
+        How many missing values each column had that were filled in.
     """
 
     columns: Columns
     parts: tuple[Any, ...]
     taken: Mapping[str, Taken]
+    filled: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -246,7 +259,7 @@ class FittedColumns:
     @property
     def depends_on_rows(self) -> bool:
         """Whether other rows may give other features: by their words, categories or means."""
-        return self.columns.missing == "impute" or any(part.kind != "number" for part in self.parts)
+        return bool(self.filled) or any(part.kind != "number" for part in self.parts)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -257,7 +270,12 @@ class FittedColumns:
                 found.append(f"left out the column {name!r}: {why}")
             elif any(mark in why for mark in _WORTH_A_NOTICE):
                 found.append(f"took the column {name!r} for a {kind}: {why}")
-        return tuple(found)
+        for part in self.parts:
+            if part.kind == "category" and (
+                alike := nearly_equal(part.levels, f"in the column {part.name!r}")
+            ):
+                found.append(alike)
+        return (*found, filled_in(self.filled)) if self.filled else tuple(found)
 
     def transform(self, frame: "pd.DataFrame") -> tuple[Any, tuple[str, ...]]:
         """Return the features (n, d) of a table, dense or CSR, and notices.
@@ -312,7 +330,7 @@ class FittedColumns:
             part.with_encoder(text_encoder) if isinstance(part, TextPart) else part
             for part in self.parts
         )
-        return FittedColumns(self.columns, parts, self.taken)
+        return replace(self, parts=parts)
 
     def state(self) -> dict[str, Any]:
         """Return everything as plain values and arrays, to be saved."""
@@ -339,7 +357,7 @@ class FittedColumns:
 
 
 def needs_columns(X: Any) -> bool:
-    """Whether X is a data frame that scikit-learn's own checks cannot turn into numbers.
+    """Whether X is a data frame with text or gaps, which scikit-learn's own checks refuse.
 
     Examples
     --------
@@ -350,19 +368,75 @@ def needs_columns(X: Any) -> bool:
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         return False
     pd = require("pandas", extra="cli")
-    return not all(pd.api.types.is_numeric_dtype(kind) for kind in set(X.dtypes))
+    if not all(pd.api.types.is_numeric_dtype(kind) for kind in set(X.dtypes)):
+        return True
+    return bool(X.isna().to_numpy().any())
 
 
-def _with_missing(
-    taken: Taken, frame: "pd.DataFrame", place: int, values: NDArray[np.float64] | None
-) -> Taken:
+def giveaway(fitted: FittedColumns, X: Any, Y: Any, label_names: Sequence[str]) -> str | None:
+    """Say which column tells a label for every row, as only one that is written afterwards does.
+
+    Numbers tell it by a threshold, categories by their values. Words are not looked at: in a small table
+    one of them often does.
+
+    Parameters
+    ----------
+    fitted
+        The columns.
+    X, Y
+        Their features, in the order of the columns, and the labels.
+    label_names
+        What to call the labels.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"state": ["open", "done"] * 20, "length": np.arange(40.0) % 7})
+    >>> fitted = Columns().fit(frame)
+    >>> giveaway(fitted, fitted.transform(frame)[0], np.eye(2)[[0, 1] * 20] == 1, ["new", "old"])
+    "the column 'state' gives the label 'new' and 1 more away: ...
+    """
+    rows = np.unique(np.linspace(0, X.shape[0] - 1, _MOST_ROWS_COMPARED).astype(np.int64))
+    Y = Y[rows].toarray() if issparse(Y) else Y[rows]
+    chosen = np.flatnonzero(np.minimum(Y.sum(axis=0), (~Y).sum(axis=0)) >= _FEWEST_TOLD)
+    chosen, start = chosen[:_MOST_LABELS_COMPARED], 0
+    for part in fitted.parts:
+        width = len(part.feature_names)
+        if part.kind == "text" or width > _MOST_LEVELS_COMPARED or not chosen.size:
+            start += width
+            continue
+        values = X[rows, start : start + width]
+        start += width
+        told = chosen[_told(values.toarray() if issparse(values) else values, Y[:, chosen], part)]
+        if told.size:
+            more = f" and {len(told) - 1:,} more" if len(told) > 1 else ""
+            return (
+                f"the column {part.name!r} gives the label {label_names[told[0]]!r}{more} away: it tells "
+                "which rows have it, all of them; if it is written afterwards, leave it out with "
+                f"{setting('kinds', {part.name: 'ignore'})}"
+            )
+    return None
+
+
+def _told(values: NDArray[np.float64], Y: NDArray[np.bool_], part: Part) -> NDArray[np.bool_]:
+    """Return which labels a column's features tell without a mistake."""
+    if part.kind == "category":
+        totals = values.sum(axis=0)
+        if (totals > 0).sum() > len(values) / 5:
+            return np.zeros(Y.shape[1], dtype=np.bool_)  # so few rows of each tell by chance
+        counts = Y.T.astype(np.float64) @ values
+        return np.asarray(((counts == 0) | (counts == totals)).all(axis=1))
+    numbers = values[:, :1]  # of a date, the day
+    with_it, without = np.where(Y, numbers, np.nan), np.where(Y, np.nan, numbers)
+    above = np.nanmin(with_it, axis=0) > np.nanmax(without, axis=0)
+    return np.asarray(above | (np.nanmax(with_it, axis=0) < np.nanmin(without, axis=0)))
+
+
+def _with_missing(taken: Taken, column: "pd.Series", count: int, part: Part) -> Taken:
     """Say how many values are missing, if any, and how many are taken for that."""
-    column, why = frame.iloc[:, place], taken.why
-    absent = np.isnan(values) if values is not None else column.isna()
-    if count := int(absent.sum()):
-        why = f"{why}; {count:,} missing"
-    if taken.kind == "number" and values is None and not is_number(column):
-        numbers = amounts(column, str(column.name), lenient=True)
+    why = f"{taken.why}; {count:,} missing" if count else taken.why
+    if isinstance(part, NumberPart) and part.fill is not None and not is_number(column):
+        numbers = amounts(column, part.name, decimal=part.decimal, lenient=True)
         if unread := unread_numbers(column, numbers):
             why = f"{why}; {unread}"
     return taken._replace(why=why)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from tailbatch.data.columns import Columns, FittedColumns, Missing
+from tailbatch.data.columns import Columns, FittedColumns, Missing, giveaway
 from tailbatch.data.label_columns import FrameLabels, frame_labels
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.data.labels import (
     canonical_csr,
     checked_labels,
-    nearly_equal_labels,
+    nearly_equal,
     row_and_column,
     stored_labels,
 )
@@ -231,7 +231,7 @@ class MultiLabelDataset:
         *,
         labels: FrameLabels,
         name: str = "data",
-        missing: Missing = "error",
+        missing: Missing = "impute",
         text: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
         text_encoder: str | Encoder | None = None,
@@ -252,8 +252,8 @@ class MultiLabelDataset:
         name
             What to call the dataset.
         missing
-            ``"error"`` refuses missing values in features, ``"impute"`` fills in the column's mean
-            or most frequent value. Missing labels are always refused.
+            ``"impute"`` fills in a column's mean or most frequent value, and a notice says where;
+            ``"error"`` refuses missing values in features. Missing labels are always refused.
         text, kinds, text_encoder
             What to take columns for, where that is not what their values say; see `Columns`.
 
@@ -304,8 +304,13 @@ class MultiLabelDataset:
             fitted = columns.fit(frame)
             (X, _), names = fitted.transform(frame), list(fitted.feature_names)
         dataset = cls.from_arrays(X, Y, name=name, feature_names=names, label_names=label_names)
-        alike = None if label_names is None else nearly_equal_labels(dataset.label_names)
-        notices = (*(() if fitted is None else fitted.notices), *((alike,) if alike else ()))
+        notices = () if fitted is None else fitted.notices
+        if label_names is not None and (alike := nearly_equal(dataset.label_names, "the labels")):
+            notices = (*notices, alike)
+        if fitted is not None and (
+            told := giveaway(fitted, dataset.X, dataset.Y, dataset.label_names)
+        ):
+            notices = (*notices, told)
         for notice in notices:
             _LOGGER.warning("%s: %s", name, notice)
         kept = frame if fitted is not None and fitted.depends_on_rows else None

@@ -95,6 +95,41 @@ def label_column_names(frame: "pd.DataFrame", labels: FrameLabels) -> list[str]:
     return [names[place] for place in _label_places(names, labels)]
 
 
+def rows_of_series(Y: Any, *, known: bool = False) -> Any:
+    """Return a Series of texts such as ``"a; b"`` as each row's labels; anything else as it is.
+
+    Parameters
+    ----------
+    Y
+        Labels in any shape. A missing value among lists, classes or numbers is an error that names its
+        row; among texts that list labels it is a row without any, as in a file.
+    known
+        Whether the labels' names are known, so that texts without a delimiter are labels, too.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> [sorted(row) for row in rows_of_series(pd.Series(["bug; billing", None, "bug"]))]
+    [['billing', 'bug'], [], ['bug']]
+    """
+    if not (hasattr(Y, "array") and hasattr(Y, "index") and getattr(Y, "ndim", 0) == 1):
+        return Y
+    if cell_types(Y) == {str} or str(Y.dtype) in ("string", "str"):
+        texts = dict.fromkeys(blanked(Y).dropna().astype(str))
+        marked = any(mark in text for text in texts for mark in DELIMITERS)
+        if (
+            known
+            or marked
+            or any(_BRACKETS.get(text.strip()[:1]) == text.strip()[-1:] for text in texts)
+        ):
+            return _listed_rows(blanked(Y), None)
+    if (absent := Y.isna()).any():
+        raise DataError(
+            f"Y has no value in {row_name(Y, absent)}; fill it in, or leave the row out of X and Y"
+        )
+    return Y
+
+
 def _refuse_half_a_name(chosen: "pd.DataFrame", labels: str) -> None:
     """Refuse a prefix of a column of text: it is half of that column's name, or one too short."""
     for name, column in chosen.items():

@@ -1,5 +1,6 @@
 """Label matrices: the one check of what may be one, and how it is kept."""
 
+import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
@@ -107,27 +108,34 @@ def listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[str
     return csr_array((cells, indices, indptr), (len(rows), len(names))), tuple(names)
 
 
-def nearly_equal_labels(names: Sequence[str]) -> str | None:
-    """Say which labels differ only in case or in surrounding space; None where none do.
+def nearly_equal(names: Sequence[str], where: str) -> str | None:
+    """Say which names differ only in case, accents or space; None where none do.
 
     Examples
     --------
-    >>> nearly_equal_labels(["Bug", "billing", "bug"])
-    "the labels 'Bug' and 'bug' differ only in case or surrounding space; if they are one, ...
-    >>> nearly_equal_labels(["bug", "billing"]) is None
+    >>> nearly_equal(["Munich", "Berlin", "munich", "Münich"], "in the column 'city'")
+    "in the column 'city' 'Munich' and 'munich' and 'Münich' differ only in case, accents or space; ...
+    >>> nearly_equal(["bug", "billing"], "the labels") is None
     True
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(name.strip().casefold(), []).append(name)
+        groups.setdefault(_plain(name), []).append(name)
     alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if not alike:
         return None
     more = f", and {len(alike) - _SHOWN:,} more such groups" if len(alike) > _SHOWN else ""
     return (
-        f"the labels {', '.join(alike[:_SHOWN])}{more} differ only in case or surrounding space; if "
-        "they are one, write them alike"
+        f"{where} {', '.join(alike[:_SHOWN])}{more} differ only in case, accents or space; write them "
+        "alike if they are one"
     )
+
+
+def _plain(name: str) -> str:
+    """Return a name in small letters, without accents and spaces."""
+    letters = unicodedata.normalize("NFKD", name) if not name.isascii() else name
+    bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return "".join(bare.casefold().split())
 
 
 def label_sets(Y: Any, names: Sequence[str]) -> list[set[str]]:

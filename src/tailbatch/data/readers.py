@@ -32,7 +32,7 @@ def load_dataset(
     name_or_path: str | Path,
     *,
     labels: Labels = None,
-    missing: Missing = "error",
+    missing: Missing = "impute",
     text: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
     text_encoder: str | Encoder | None = None,
@@ -56,7 +56,7 @@ def load_dataset(
         Tables also: the name of one column that lists labels, such as ``sports;politics``, see
         `MultiLabelDataset.from_frame`. LIBSVM and npz files say it themselves.
     missing
-        ``"error"`` refuses missing features, ``"impute"`` fills in mean or most frequent value.
+        ``"impute"`` fills in mean or most frequent value and says where, ``"error"`` refuses gaps.
     text, kinds, text_encoder
         Of a table: what to take its columns for, where that is not what their values say; see `Columns`.
 

@@ -4,7 +4,7 @@ import codecs
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import SEEK_END
 from pathlib import Path
 
@@ -45,6 +45,21 @@ def first_repeated(names: Sequence[str]) -> str | None:
         return None
     counts = Counter(names)
     return next(name for name in names if counts[name] > 1)
+
+
+def filled_in(counts: Mapping[str, int]) -> str:
+    """Say in one line which columns had missing values, which were filled in.
+
+    Examples
+    --------
+    >>> filled_in({"length": 12, "color": 2})
+    "filled in 14 missing values with means or most frequent values: 'length' (12), 'color' (2)"
+    """
+    shown = ", ".join(f"{name!r:.40} ({count:,})" for name, count in list(counts.items())[:5])
+    more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
+    total = sum(counts.values())
+    what = "value" if total == 1 else "values"
+    return f"filled in {total:,} missing {what} with means or most frequent values: {shown}{more}"
 
 
 def stem(path: Path) -> str:

@@ -23,7 +23,7 @@ from tailbatch.data import (
 from tailbatch.errors import DataError, ModelError, check_number, setting
 from tailbatch.estimator.card import CARD, model_card, training_facts
 from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
-from tailbatch.estimator.columns import encoded, fitted_columns
+from tailbatch.estimator.columns import encoded, fitted_columns, note_giveaway
 from tailbatch.estimator.fitting import TrainingRows, best_training, plan_of
 from tailbatch.estimator.history import History
 from tailbatch.estimator.inputs import (
@@ -421,6 +421,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             self.classes_ = np.arange(labels.shape[1])
         data = MultiLabelDataset.from_arrays(features, labels, label_names=given.names)
         self.label_names_ = tuple(data.label_names)
+        note_giveaway(self.columns_, data)
         return replace(data, missing=given.missing)
 
     def _validation_data(self, given: Any) -> MultiLabelDataset:

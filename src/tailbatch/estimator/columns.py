@@ -10,7 +10,7 @@ from scipy import sparse
 
 from tailbatch.data import Columns, FittedColumns, MultiLabelDataset
 from tailbatch.data.column_parts import NumberPart
-from tailbatch.data.columns import needs_columns
+from tailbatch.data.columns import giveaway, needs_columns
 from tailbatch.data.label_columns import frame_labels
 from tailbatch.data.labels import LabelMatrix, stored_labels
 from tailbatch.data.tables import read_frame
@@ -48,6 +48,12 @@ def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
     for notice in fitted.notices:
         _log.warning("%s", notice)
     return fitted
+
+
+def note_giveaway(columns: FittedColumns | None, data: MultiLabelDataset) -> None:
+    """Log which column tells a label of the training rows without a mistake, if one does."""
+    if columns is not None and (told := giveaway(columns, data.X, data.Y, data.label_names)):
+        _log.warning("%s", told)
 
 
 def encoded(columns: FittedColumns | None, X: Any) -> Any:

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
 from tailbatch.data import Features, LabelMatrix
+from tailbatch.data.label_columns import rows_of_series
 from tailbatch.data.labels import stored_labels
 from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, setting
 
@@ -46,6 +47,7 @@ def read_labels(Y: Any, names: Sequence[str] | None, missing_labels: str) -> Lab
     """
     if missing_labels not in ("error", "mask"):
         raise DataError(f'missing_labels must be "error" or "mask", got {missing_labels!r:.60}')
+    Y = rows_of_series(Y, known=names is not None)
     if _lists_names(Y):
         _refuse_two_readings(Y)
         known = tuple(sorted(_all_names(Y))) if names is None else tuple(names)
