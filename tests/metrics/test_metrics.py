@@ -92,7 +92,6 @@ def test_metrics_of_our_own_follow_their_definitions(case):
     assert ours["macro_auc"] == pytest.approx(
         np.nan if np.isnan(areas).all() else np.nanmean(areas), nan_ok=True
     )
-    assert metrics.scored_labels(Y) == np.count_nonzero(~np.isnan(areas))
     legacy = [np.nan_to_num(naive_auc(Y[:, j], scores[:, j], tie=1)) for j in range(q)]
     assert ours["macro_auc_legacy"] == pytest.approx(np.mean(legacy))
     for k in (1, 3, 5):
@@ -315,7 +314,7 @@ def test_few_positives_take_the_common_threshold_and_many_their_own():
     scores = np.where(Y, 0.25, 0.15) + rng.uniform(-0.1, 0.1, size=Y.shape)
     scores[:, 0] = np.where(Y[:, 0], 0.8, 0.6)
     own, tuned = tune_thresholds(Y, scores, shrinkage=0), tune_thresholds(Y, scores)
-    common = metrics.common_threshold(Y, scores)
+    common = tune_thresholds(Y, scores, shrinkage=1e12)[0]  # nothing of its own is left
     assert abs(tuned[0] - own[0]) < 0.01
     assert abs(logit(tuned[1]) - logit(common)) < abs(logit(own[1]) - logit(common)) / 2
     assert tuned[2] == pytest.approx(common)
@@ -336,8 +335,7 @@ def test_calibration_error_of_bins_worked_out_by_hand():
     # Two bins of three cells: |0.6 - 1| and |2.1 - 2|, over six cells.
     assert metrics.expected_calibration_error(Y, scores, bins=2) == pytest.approx(0.5 / 6)
     assert metrics.expected_calibration_error(Y, scores, bins=1) == pytest.approx(0.3 / 6)
-    by_label = metrics.calibration_error_by_label(np.hstack([Y, Y]), np.hstack([scores, Y * 1.0]))
-    assert by_label[1] == 0
+    assert metrics.expected_calibration_error(Y, Y * 1.0) == 0
     with pytest.raises(DataError, match="bins must be at least 1, got 0"):
         metrics.expected_calibration_error(Y, scores, bins=0)
 
@@ -347,8 +345,8 @@ def test_calibration_error_of_bins_worked_out_by_hand():
 def test_calibration_error_does_not_depend_on_the_order_of_rows(case):
     Y, scores = case
     order = np.random.default_rng(0).permutation(len(Y))
-    for error in (metrics.expected_calibration_error, metrics.calibration_error_by_label):
-        np.testing.assert_allclose(error(Y, scores), error(Y[order], scores[order]), atol=1e-12)
+    error = metrics.expected_calibration_error
+    assert error(Y, scores) == pytest.approx(error(Y[order], scores[order]), abs=1e-12)
 
 
 def test_probabilities_are_calibrated_and_weighted_scores_are_not():

@@ -1,39 +1,30 @@
 """Pure functions of labels and scores, and the table `METRICS` with their facts."""
 
-from tailbatch.metrics.calibration import (
-    calibration_error_by_label,
-    expected_calibration_error,
-)
 from tailbatch.metrics.decisions import (
     SHRINKAGE,
-    common_threshold,
+    by_label,
     decide,
     example_f,
     f_by_label,
     hamming_loss,
     macro_f,
     micro_f,
-    minority_macro_f,
     subset_accuracy,
     tune_thresholds,
 )
-from tailbatch.metrics.label_table import by_label
 from tailbatch.metrics.ranking import (
     auc_by_label,
     average_precision_by_label,
     coverage,
+    expected_calibration_error,
     label_ranking_average_precision,
     macro_auc,
-    macro_auc_legacy,
     macro_average_precision,
     micro_average_precision,
-    minority_average_precision,
     ndcg_at_k,
     one_error,
-    one_error_legacy,
     precision_at_k,
     ranking_loss,
-    scored_labels,
 )
 from tailbatch.metrics.scored import Scored
 from tailbatch.metrics.table import METRICS, TUNED, Metric, evaluate, metric_facts
@@ -47,8 +38,6 @@ __all__ = [
     "auc_by_label",
     "average_precision_by_label",
     "by_label",
-    "calibration_error_by_label",
-    "common_threshold",
     "coverage",
     "decide",
     "evaluate",
@@ -58,20 +47,15 @@ __all__ = [
     "hamming_loss",
     "label_ranking_average_precision",
     "macro_auc",
-    "macro_auc_legacy",
     "macro_average_precision",
     "macro_f",
     "metric_facts",
     "micro_average_precision",
     "micro_f",
-    "minority_average_precision",
-    "minority_macro_f",
     "ndcg_at_k",
     "one_error",
-    "one_error_legacy",
     "precision_at_k",
     "ranking_loss",
-    "scored_labels",
     "subset_accuracy",
     "tune_thresholds",
 ]

@@ -1,4 +1,4 @@
-"""Metrics of yes-or-no predictions, and the thresholds behind them."""
+"""Metrics of yes-or-no predictions, the thresholds behind them, and all metrics of single labels."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,11 +6,12 @@ from scipy.special import expit, logit
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
+from tailbatch.metrics.ranking import auc_by_label, average_precision_by_label
 from tailbatch.metrics.scored import (
     BLOCK_ENTRIES,
     BoolArray,
     FloatArray,
-    checked_scores,
+    Scored,
     dense_labels,
     sorted_keys,
 )
@@ -56,8 +57,7 @@ def tune_thresholds(
     """Return a threshold for each label, tuned for F on these (validation) rows.
 
     With few positives, the threshold with the best F is mostly chance. So each label's own best
-    threshold b and the best common one c (`common_threshold`) are averaged in logits, weighted by its
-    number of positives p:
+    threshold b and the best common one c are averaged in logits, weighted by its number of positives p:
 
         logit t = (p logit b + shrinkage logit c) / (p + shrinkage)
 
@@ -82,34 +82,28 @@ def tune_thresholds(
     >>> tune_thresholds(Y, scores).round(3).tolist()
     [0.184, 0.182]
     """
-    labels = dense_labels(Y)
-    values = checked_scores(scores, labels.shape)
     if not 0 <= shrinkage < np.inf:
         raise DataError(f"shrinkage must be a number from 0, got {shrinkage}")
-    best = _own_thresholds(labels, values)
+    case = Scored(Y, scores)
+    labels, values = case.labels, case.values
+    step = max(1, BLOCK_ENTRIES // len(labels))  # labels at a time
+    blocks = [slice(start, start + step) for start in range(0, labels.shape[1], step)]
+    best = np.concatenate([_best_thresholds(labels[:, at].T, values[:, at].T) for at in blocks])
     if shrinkage == 0:
         return best
     positives = np.count_nonzero(labels, axis=0)
     own = logit(best.clip(_TINY, 1 - _TINY))
-    common = logit(common_threshold(labels, values))
+    common = logit(_common_threshold(labels, values))
     return np.asarray(expit((positives * own + shrinkage * common) / (positives + shrinkage)))
 
 
-def common_threshold(Y: LabelMatrix, scores: FloatArray) -> float:
+def _common_threshold(labels: BoolArray, values: FloatArray) -> float:
     """Return the one threshold for all labels with the best Macro-F on these rows.
 
     Thresholds from 0.002 to 0.95 are tried, evenly spaced in logits; each is averaged with its two
     neighbors on either side to reduce noise. Of equally good ones, the nearest to 0.5 is used; labels
     without positives are ignored.
-
-    Examples
-    --------
-    >>> Y = np.array([[1], [1], [0], [0]], dtype=bool)
-    >>> round(common_threshold(Y, np.array([[0.4], [0.3], [0.1], [0.1]])), 3)
-    0.182
     """
-    labels = dense_labels(Y)
-    values = checked_scores(scores, labels.shape)
     curve = _macro_f_curve(labels, values, expit(_GRID))
     smooth = np.convolve(np.pad(curve, len(_WINDOW) // 2, mode="edge"), _WINDOW, mode="valid")
     by_distance = np.argsort(np.abs(_GRID), kind="stable")
@@ -133,16 +127,6 @@ def _macro_f_curve(
     hits, decided = predicted(above[labels[:, some]]), predicted(above.ravel())
     f = 2 * hits / (labels[:, some].sum(axis=0)[:, None] + decided)
     return np.asarray(f.sum(axis=0) / max(q, 1))
-
-
-def _own_thresholds(labels: BoolArray, values: FloatArray) -> npt.NDArray[np.float64]:
-    step = max(1, BLOCK_ENTRIES // len(labels))
-    return np.concatenate(
-        [
-            _best_thresholds(labels[:, start : start + step].T, values[:, start : start + step].T)
-            for start in range(0, labels.shape[1], step)
-        ]
-    )
 
 
 def _best_thresholds(labels: BoolArray, scores: FloatArray) -> npt.NDArray[np.float64]:
@@ -173,31 +157,20 @@ def f_by_label(Y: LabelMatrix, predictions: BoolArray) -> npt.NDArray[np.float64
     >>> f_by_label(Y, predictions).round(3).tolist()
     [0.667, 0.0]
     """
-    labels, decided = _checked(Y, predictions)
-    return _f(labels, decided, axis=0)
+    return _f(Y, predictions, axis=0)
 
 
-def macro_f(Y: LabelMatrix, predictions: BoolArray) -> float:
-    """Return the mean F over labels.
-
-    Examples
-    --------
-    >>> macro_f(np.eye(2, dtype=bool), np.eye(2, dtype=bool))
-    1.0
-    """
-    return float(f_by_label(Y, predictions).mean())
-
-
-def minority_macro_f(Y: LabelMatrix, predictions: BoolArray, minority: BoolArray) -> float:
-    """Return the mean F over minority labels; ``nan`` if there are none.
+def macro_f(Y: LabelMatrix, predictions: BoolArray, only: BoolArray | None = None) -> float:
+    """Return the mean F over labels, or over some of them; ``nan`` if there are none.
 
     Examples
     --------
     >>> Y, predictions = np.eye(2, dtype=bool), np.array([[1, 0], [1, 0]], dtype=bool)
-    >>> minority_macro_f(Y, predictions, np.array([False, True]))
+    >>> macro_f(Y, predictions, np.array([False, True]))
     0.0
     """
-    chosen = f_by_label(Y, predictions)[minority]
+    each = f_by_label(Y, predictions)
+    chosen = each if only is None else each[only]
     return float(chosen.mean()) if chosen.size else float("nan")
 
 
@@ -209,8 +182,7 @@ def micro_f(Y: LabelMatrix, predictions: BoolArray) -> float:
     >>> micro_f(np.eye(2, dtype=bool), np.array([[1, 0], [1, 0]], dtype=bool))
     0.5
     """
-    labels, decided = _checked(Y, predictions)
-    return float(_f(labels, decided, axis=None))
+    return float(_f(Y, predictions, axis=None))
 
 
 def example_f(Y: LabelMatrix, predictions: BoolArray) -> float:
@@ -221,8 +193,7 @@ def example_f(Y: LabelMatrix, predictions: BoolArray) -> float:
     >>> example_f(np.eye(2, dtype=bool), np.array([[1, 0], [1, 0]], dtype=bool))
     0.5
     """
-    labels, decided = _checked(Y, predictions)
-    return float(_f(labels, decided, axis=1).mean())
+    return float(_f(Y, predictions, axis=1).mean())
 
 
 def hamming_loss(Y: LabelMatrix, predictions: BoolArray) -> float:
@@ -249,6 +220,39 @@ def subset_accuracy(Y: LabelMatrix, predictions: BoolArray) -> float:
     return float(np.mean((labels == decided).all(axis=1)))
 
 
+def by_label(
+    Y: LabelMatrix, scores: FloatArray, thresholds: npt.ArrayLike = 0.5
+) -> dict[str, npt.NDArray[np.float64]]:
+    r"""Return each label's number of positives and how well it is predicted, (q,) each.
+
+    Takes labels and scores in [0, 1], both (n, q), and one threshold or one per label, above which a
+    label is predicted. Precision is :math:`TP / (TP + FP)`, nan if a label is never predicted; recall is
+    :math:`TP / (TP + FN)`, nan without positives, as are AP and AUC.
+
+    Examples
+    --------
+    >>> Y = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
+    >>> table = by_label(Y, np.array([[0.9, 0.2], [0.3, 0.8], [0.7, 0.4]]))
+    >>> table["support"].tolist(), table["precision"].tolist(), table["recall"].tolist()
+    ([2.0, 2.0], [1.0, 1.0], [1.0, 0.5])
+    """
+    case = Scored(Y, scores)
+    decided = decide(case.values, thresholds)
+    hits = (case.labels & decided).sum(axis=0)
+    positives = case.labels.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        precision, recall = hits / decided.sum(axis=0), hits / positives
+    return {
+        "support": positives.astype(np.float64),
+        "average_precision": average_precision_by_label(case.labels, case),
+        "auc": auc_by_label(case.labels, case),
+        "precision": precision,
+        "recall": recall,
+        "f": f_by_label(case.labels, decided),
+        "threshold": np.broadcast_to(np.asarray(thresholds, np.float64), precision.shape).copy(),
+    }
+
+
 def _checked(Y: LabelMatrix, predictions: BoolArray) -> tuple[BoolArray, BoolArray]:
     labels, decided = dense_labels(Y), dense_labels(predictions)
     if labels.shape != decided.shape:
@@ -256,7 +260,8 @@ def _checked(Y: LabelMatrix, predictions: BoolArray) -> tuple[BoolArray, BoolArr
     return labels, decided
 
 
-def _f(labels: BoolArray, decided: BoolArray, axis: int | None) -> npt.NDArray[np.float64]:
+def _f(Y: LabelMatrix, predictions: BoolArray, axis: int | None) -> npt.NDArray[np.float64]:
+    labels, decided = _checked(Y, predictions)
     hits = np.count_nonzero(labels & decided, axis=axis)
     both = np.count_nonzero(labels, axis=axis) + np.count_nonzero(decided, axis=axis)
     return np.asarray(2 * hits / np.maximum(both, 1))

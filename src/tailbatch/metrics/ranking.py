@@ -1,7 +1,7 @@
-"""Metrics of the order in which scores put labels or rows.
+"""Metrics of scores: of the order in which they put labels or rows, and of their calibration.
 
-They all follow from the positions of the relevant entries (`Ranking`), so one sort serves them all,
-and equal scores count the same whatever the order of the labels.
+Those of order all follow from the positions of the relevant entries, so one sort serves them all, and
+the order of labels with equal scores makes no difference.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
-from tailbatch.metrics.scored import BoolArray, Ranking, Scores, dense_labels, scored
+from tailbatch.metrics.scored import BoolArray, Scored, Scores
 
 
 def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:
@@ -21,7 +21,7 @@ def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:
     >>> ranking_loss(Y, np.array([[0.5, 0.5, 0.1]]))
     0.5
     """
-    ranks = scored(Y, scores).by_row
+    ranks = Scored.of(Y, scores).by_row
     relevant = ranks.relevant
     # A pair is wrong if the irrelevant label scores as high or higher: count, for each relevant label,
     # all labels at or above it, minus the relevant ones among them.
@@ -30,26 +30,20 @@ def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:
     return float(np.mean(wrong / np.maximum(pairs, 1)))
 
 
-def one_error(Y: LabelMatrix, scores: Scores) -> float:
+def one_error(Y: LabelMatrix, scores: Scores, *, legacy: bool = False) -> float:
     """Return the share of rows whose top label is irrelevant.
 
-    Examples
-    --------
-    >>> one_error(np.array([[1, 0, 0]], dtype=bool), np.array([[0.5, 0.5, 0.1]]))
-    0.5
-    """
-    return 1 - precision_at_k(Y, scores, k=1)
-
-
-def one_error_legacy(Y: LabelMatrix, scores: Scores) -> float:
-    """Return the one error as the paper's code computes it: the first of equal labels is on top.
+    `legacy` is the reading of the paper's code: the first of equal labels is on top.
 
     Examples
     --------
-    >>> one_error_legacy(np.array([[1, 0, 0]], dtype=bool), np.array([[0.5, 0.5, 0.1]]))
-    0.0
+    >>> Y, scores = np.array([[1, 0, 0]], dtype=bool), np.array([[0.5, 0.5, 0.1]])
+    >>> one_error(Y, scores), one_error(Y, scores, legacy=True)
+    (0.5, 0.0)
     """
-    case = scored(Y, scores)
+    if not legacy:
+        return 1 - precision_at_k(Y, scores, k=1)
+    case = Scored.of(Y, scores)
     top = case.values.argmax(axis=1)
     return float(np.mean(~case.labels[np.arange(len(top)), top]))
 
@@ -62,7 +56,7 @@ def coverage(Y: LabelMatrix, scores: Scores) -> float:
     >>> coverage(np.array([[1, 0, 1]], dtype=bool), np.array([[0.9, 0.5, 0.1]]))
     3.0
     """
-    ranks = scored(Y, scores).by_row
+    ranks = Scored.of(Y, scores).by_row
     # Ties count as read first, the pessimistic order. Rows without relevant labels keep depth 0.
     depth = np.zeros(ranks.shape[0])
     np.maximum.at(depth, ranks.group, ranks.above + ranks.tied)
@@ -77,7 +71,7 @@ def label_ranking_average_precision(Y: LabelMatrix, scores: Scores) -> float:
     >>> label_ranking_average_precision(np.array([[0, 1]], dtype=bool), np.array([[0.9, 0.5]]))
     0.5
     """
-    ranks = scored(Y, scores).by_row
+    ranks = Scored.of(Y, scores).by_row
     relevant = ranks.relevant
     mean = ranks.total(ranks.precision()) / np.maximum(relevant, 1)
     return float(np.mean(np.where(relevant > 0, mean, 1)))
@@ -91,8 +85,8 @@ def precision_at_k(Y: LabelMatrix, scores: Scores, k: int) -> float:
     >>> precision_at_k(np.array([[1, 0, 0]], dtype=bool), np.array([[0.5, 0.9, 0.1]]), k=2)
     0.5
     """
-    ranks = scored(Y, scores).by_row
-    k = _places(k, ranks)
+    ranks = Scored.of(Y, scores).by_row
+    k = _places(k, ranks.shape[1])
     # k - above of the top k places are left for `tied` equal labels, filled at random: each label's
     # chance of getting one is the expected number of hits it adds.
     chance = np.clip((k - ranks.above) / ranks.tied, 0, 1)
@@ -109,8 +103,8 @@ def ndcg_at_k(Y: LabelMatrix, scores: Scores, k: int) -> float:
     >>> ndcg_at_k(np.array([[1, 0, 0]], dtype=bool), np.array([[0.9, 0.5, 0.1]]), k=3)
     1.0
     """
-    ranks = scored(Y, scores).by_row
-    k = _places(k, ranks)
+    ranks = Scored.of(Y, scores).by_row
+    k = _places(k, ranks.shape[1])
     discount = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
     up_to = np.concatenate([[0.0], discount])  # up_to[i]: total discount of the first i places
     # Tied labels share the places above + 1 to above + tied: each gains their mean discount, where
@@ -132,43 +126,24 @@ def auc_by_label(Y: LabelMatrix, scores: Scores) -> npt.NDArray[np.float64]:
     >>> auc_by_label(Y, np.array([[0.5, 0.5], [0.5, 0.1], [0.1, 0.1]])).tolist()
     [0.75, nan]
     """
-    return _auc(scored(Y, scores).by_label, tie=0.5)
+    return Scored.of(Y, scores).by_label.auc(tie=0.5)
 
 
-def macro_auc(Y: LabelMatrix, scores: Scores) -> float:
-    """Return the mean AUC over labels with both classes; see `scored_labels` for how many.
+def macro_auc(Y: LabelMatrix, scores: Scores, *, legacy: bool = False) -> float:
+    """Return the mean AUC over labels with both classes; ``nan`` if there is none.
+
+    `legacy` is the reading of the paper's code: a tie is a success, a label with one class counts 0.
 
     Examples
     --------
     >>> Y = np.array([[1, 0], [0, 0], [0, 0]], dtype=bool)
-    >>> macro_auc(Y, np.array([[0.5, 0.5], [0.5, 0.1], [0.1, 0.1]]))
-    0.75
+    >>> scores = np.array([[0.5, 0.5], [0.5, 0.1], [0.1, 0.1]])
+    >>> macro_auc(Y, scores), macro_auc(Y, scores, legacy=True)
+    (0.75, 0.5)
     """
+    if legacy:
+        return float(np.nan_to_num(Scored.of(Y, scores).by_label.auc(tie=1)).mean())
     return _mean_where_known(auc_by_label(Y, scores))
-
-
-def macro_auc_legacy(Y: LabelMatrix, scores: Scores) -> float:
-    """Return Macro-AUC as the paper's code computes it: a tie is a success, a missing class is 0.
-
-    Examples
-    --------
-    >>> Y = np.array([[1, 0], [0, 0], [0, 0]], dtype=bool)
-    >>> macro_auc_legacy(Y, np.array([[0.5, 0.5], [0.5, 0.1], [0.1, 0.1]]))
-    0.5
-    """
-    return float(np.nan_to_num(_auc(scored(Y, scores).by_label, tie=1)).mean())
-
-
-def scored_labels(Y: LabelMatrix) -> int:
-    """Return the number of labels with both classes, those that `macro_auc` averages.
-
-    Examples
-    --------
-    >>> scored_labels(np.array([[1, 0, 1], [0, 0, 1]], dtype=bool))
-    1
-    """
-    labels = dense_labels(Y)
-    return int(np.count_nonzero(labels.any(axis=0) & ~labels.all(axis=0)))
 
 
 def average_precision_by_label(Y: LabelMatrix, scores: Scores) -> npt.NDArray[np.float64]:
@@ -180,11 +155,11 @@ def average_precision_by_label(Y: LabelMatrix, scores: Scores) -> npt.NDArray[np
     >>> average_precision_by_label(Y, np.array([[0.9, 0.5], [0.5, 0.1]])).tolist()
     [0.5, nan]
     """
-    return _average_precision(scored(Y, scores).by_label)
+    return Scored.of(Y, scores).by_label.average_precision()
 
 
-def macro_average_precision(Y: LabelMatrix, scores: Scores) -> float:
-    """Return the mean average precision over labels with a positive.
+def macro_average_precision(Y: LabelMatrix, scores: Scores, only: BoolArray | None = None) -> float:
+    """Return the mean average precision over labels with a positive, or over some of them.
 
     Examples
     --------
@@ -192,7 +167,8 @@ def macro_average_precision(Y: LabelMatrix, scores: Scores) -> float:
     >>> macro_average_precision(Y, np.array([[0.9, 0.5], [0.5, 0.1]]))
     0.5
     """
-    return _mean_where_known(average_precision_by_label(Y, scores))
+    each = average_precision_by_label(Y, scores)
+    return _mean_where_known(each if only is None else each[only])
 
 
 def micro_average_precision(Y: LabelMatrix, scores: Scores) -> float:
@@ -204,48 +180,37 @@ def micro_average_precision(Y: LabelMatrix, scores: Scores) -> float:
     >>> round(micro_average_precision(Y, np.array([[0.9, 0.5], [0.5, 0.1]])), 3)
     0.333
     """
-    return float(_average_precision(scored(Y, scores).together)[0])
+    return float(Scored.of(Y, scores).together.average_precision()[0])
 
 
-def minority_average_precision(Y: LabelMatrix, scores: Scores, minority: BoolArray) -> float:
-    """Return the mean average precision over minority labels with a positive.
+def expected_calibration_error(Y: LabelMatrix, scores: Scores, *, bins: int = 15) -> float:
+    """Return the mean gap between score and share of positives, over bins of all (row, label) cells.
+
+    ECE = sum over bins of |sum of (score - label) in the bin| / number of cells. The bins hold about
+    the same number of cells; equal scores share a bin.
 
     Examples
     --------
-    >>> Y = np.array([[1, 0], [1, 1]], dtype=bool)
-    >>> minority_average_precision(Y, np.array([[0.9, 0.5], [0.5, 0.1]]), np.array([False, True]))
-    0.5
+    >>> Y = np.array([[1, 0], [0, 0]], dtype=bool)
+    >>> expected_calibration_error(Y, np.array([[0.5, 0.1], [0.5, 0.1]]))
+    0.05
     """
-    return _mean_where_known(average_precision_by_label(Y, scores)[minority])
+    if bins < 1:
+        raise DataError(f"bins must be at least 1, got {bins}")
+    case = Scored.of(Y, scores)
+    labels, values = case.labels.ravel(), case.values.ravel()
+    # The edges are scores, and a score belongs to the bin that ends with it, so ties stay together.
+    edges = np.quantile(values, np.arange(1, bins) / bins, method="lower")
+    excess = np.bincount(np.searchsorted(edges, values), weights=values - labels)
+    return float(np.abs(excess).sum() / len(values))
 
 
-def _places(k: int, ranks: Ranking) -> int:
+def _places(k: int, n_labels: int) -> int:
     if k < 1:
         raise DataError(f"k must be at least 1, got {k}")
-    return min(k, ranks.shape[1])
+    return min(k, n_labels)
 
 
-def _auc(ranks: Ranking, *, tie: float) -> npt.NDArray[np.float64]:
-    # The Mann-Whitney form of AUC: the share of (positive, negative) pairs in which the positive scores
-    # higher, where a tie counts `tie`. For each positive: all negatives, minus those above it, minus the
-    # lost part of those tied with it.
-    relevant = ranks.relevant
-    irrelevant = ranks.shape[1] - relevant
-    above = ranks.above - ranks.relevant_above
-    tied = ranks.tied - ranks.relevant_tied
-    wins = ranks.total(irrelevant[ranks.group] - above - (1 - tie) * tied)
-    area = np.full(ranks.shape[0], np.nan)
-    np.divide(wins, relevant * irrelevant, out=area, where=relevant * irrelevant > 0)
-    return area
-
-
-def _average_precision(ranks: Ranking) -> npt.NDArray[np.float64]:
-    # Precision is taken at each positive, with ties ranked above it (as in scikit-learn).
-    mean = np.full(ranks.shape[0], np.nan)
-    np.divide(ranks.total(ranks.precision()), ranks.relevant, out=mean, where=ranks.relevant > 0)
-    return mean
-
-
-def _mean_where_known(values: npt.NDArray[np.float64]) -> float:
+def _mean_where_known(values: npt.NDArray[np.floating]) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")

@@ -19,7 +19,7 @@ BLOCK_ENTRIES = 2**17  # sorted at a time, so that they fit in the processor's c
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class _Ranking:
     """The positions of the relevant entries in each group of scores, one value per relevant entry.
 
     Parameters
@@ -56,18 +56,32 @@ class Ranking:
         hits = self.relevant_above + self.relevant_tied
         return np.asarray(hits / (self.above + self.tied))
 
+    def average_precision(self) -> npt.NDArray[np.float64]:
+        """Mean precision at the relevant entries of each group; ``nan`` without any."""
+        # Ties rank above the relevant entry, as in scikit-learn.
+        mean = np.full(self.shape[0], np.nan)
+        relevant = self.relevant
+        np.divide(self.total(self.precision()), relevant, out=mean, where=relevant > 0)
+        return mean
+
+    def auc(self, *, tie: float) -> npt.NDArray[np.float64]:
+        """Share of (relevant, irrelevant) pairs in the right order, a tie counting `tie`; or ``nan``."""
+        # The Mann-Whitney form. For each relevant entry: all irrelevant ones, minus those above it, minus
+        # the lost part of those tied with it.
+        relevant = self.relevant
+        irrelevant = self.shape[1] - relevant
+        above = self.above - self.relevant_above
+        tied = self.tied - self.relevant_tied
+        wins = self.total(irrelevant[self.group] - above - (1 - tie) * tied)
+        area = np.full(self.shape[0], np.nan)
+        np.divide(wins, relevant * irrelevant, out=area, where=relevant * irrelevant > 0)
+        return area
+
 
 class Scored:
     """Checked labels and scores, sorted once for several metrics.
 
-    Every metric of scores accepts it in place of the scores.
-
-    Parameters
-    ----------
-    Y
-        (n, q) labels.
-    scores
-        (n, q) scores in [0, 1].
+    Every metric of scores accepts it in place of the scores. Both are (n, q), scores in [0, 1].
 
     Examples
     --------
@@ -79,20 +93,25 @@ class Scored:
 
     def __init__(self, Y: LabelMatrix, scores: npt.ArrayLike) -> None:
         self.labels = dense_labels(Y)
-        self.values = checked_scores(scores, self.labels.shape)
+        self.values = _checked_scores(scores, self.labels.shape)
+
+    @classmethod
+    def of(cls, Y: LabelMatrix, scores: "Scores") -> "Scored":
+        """Return scores with their sorts, computed now unless they already exist."""
+        return scores if isinstance(scores, Scored) else cls(Y, scores)
 
     @cached_property
-    def by_row(self) -> Ranking:
+    def by_row(self) -> _Ranking:
         """Labels ranked within each row."""
         return _rank(self.labels, self.values)
 
     @cached_property
-    def by_label(self) -> Ranking:
+    def by_label(self) -> _Ranking:
         """Rows ranked within each label."""
         return _rank(self.labels.T, self.values.T)
 
     @cached_property
-    def together(self) -> Ranking:
+    def together(self) -> _Ranking:
         """All (row, label) cells ranked as one group."""
         return _rank(self.labels.reshape(1, -1), self.values.reshape(1, -1))
 
@@ -106,7 +125,7 @@ def dense_labels(Y: LabelMatrix) -> BoolArray:
     return labels if isinstance(labels, np.ndarray) else labels.toarray()
 
 
-def checked_scores(scores: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+def _checked_scores(scores: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     """Return scores in float32 or float64, or name the first one outside [0, 1]."""
     values = np.asarray(scores)
     if values.dtype != np.float32:
@@ -122,12 +141,7 @@ def checked_scores(scores: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     return values
 
 
-def scored(Y: LabelMatrix, scores: Scores) -> Scored:
-    """Return scores with their sorts, computed now unless they already exist."""
-    return scores if isinstance(scores, Scored) else Scored(Y, scores)
-
-
-def _rank(labels: BoolArray, scores: FloatArray) -> Ranking:
+def _rank(labels: BoolArray, scores: FloatArray) -> _Ranking:
     """Rank the entries of each row of the two arrays, a block of rows at a time."""
     n_groups, size = labels.shape
     step = max(1, BLOCK_ENTRIES // size)
@@ -136,11 +150,11 @@ def _rank(labels: BoolArray, scores: FloatArray) -> Ranking:
         for start in range(0, n_groups, step)
     ]
     columns = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    return Ranking((n_groups, size), *columns)
+    return _Ranking((n_groups, size), *columns)
 
 
 def _rank_block(labels: BoolArray, scores: FloatArray, start: int) -> tuple[IntArray, ...]:
-    """Return the columns of a `Ranking` whose first group has number `start`.
+    """Return the columns of a `_Ranking` whose first group has number `start`.
 
     Most entries are irrelevant, so everything after the sort works only on the relevant ones.
     """

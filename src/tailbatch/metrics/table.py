@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.imbalance import rare_labels
-from tailbatch.metrics import calibration, decisions, ranking
-from tailbatch.metrics.missing import Averages, Known
+from tailbatch.metrics import decisions, ranking
 from tailbatch.metrics.scored import BoolArray, FloatArray, Scored, dense_labels
 
 
@@ -27,8 +27,6 @@ class Metric:
         minority labels if `minority` is true.
     needs
         Whether it uses scores or predicted labels.
-    higher_is_better
-        Whether higher values are better.
     range
         Lowest and highest value; None stands for the number of labels.
     empty_labels, empty_rows, ties
@@ -55,7 +53,7 @@ class Metric:
     empty_rows: str = "count like others"
     ties: str = "no influence"
     minority: bool = False
-    averages: Averages = "labels"
+    averages: Literal["labels", "rows", "cells"] = "labels"
     legacy: bool = False
 
 
@@ -66,6 +64,7 @@ _LEFT_OUT = "left out of the mean; nan if none is left"
 _ZERO_F = "F is 0, averaged in"
 
 _by_scores = partial(Metric, needs="scores", higher_is_better=True)
+_by_row = partial(_by_scores, averages="rows")
 _by_predictions = partial(Metric, needs="predictions", higher_is_better=True)
 
 METRICS: dict[str, Metric] = {
@@ -77,10 +76,9 @@ METRICS: dict[str, Metric] = {
         empty_labels="left out of the mean, as are labels every row has; nan if none is left",
         ties=_HALF,
     ),
-    "ranking_loss": _by_scores(
+    "ranking_loss": _by_row(
         "Ranking loss",
         ranking.ranking_loss,
-        averages="rows",
         higher_is_better=False,
         empty_rows="loss 0, averaged in, as for rows with every label",
         ties="a tied pair is an error",
@@ -88,10 +86,9 @@ METRICS: dict[str, Metric] = {
     "hamming_loss": _by_predictions(
         "Hamming loss", decisions.hamming_loss, higher_is_better=False, averages="cells"
     ),
-    "one_error": _by_scores(
+    "one_error": _by_row(
         "One error",
         ranking.one_error,
-        averages="rows",
         higher_is_better=False,
         empty_rows="always an error",
         ties=_EXPECTED,
@@ -105,10 +102,9 @@ METRICS: dict[str, Metric] = {
         averages="rows",
         empty_rows="F is 0 even if nothing is predicted",
     ),
-    "coverage": _by_scores(
+    "coverage": _by_row(
         "Coverage",
         ranking.coverage,
-        averages="rows",
         higher_is_better=False,
         range=(0, None),
         empty_rows="depth 0, averaged in",
@@ -127,62 +123,58 @@ METRICS: dict[str, Metric] = {
         empty_labels="count like others; nan if no label has a positive",
         ties=_TOGETHER,
     ),
-    "label_ranking_average_precision": _by_scores(
+    "label_ranking_average_precision": _by_row(
         "Label ranking average precision",
         ranking.label_ranking_average_precision,
-        averages="rows",
         empty_rows="precision 1",
         ties=_TOGETHER,
     ),
     **{
-        f"precision_at_{k}": _by_scores(
+        f"precision_at_{k}": _by_row(
             f"Precision at {k}",
             partial(ranking.precision_at_k, k=k),
-            averages="rows",
             empty_rows="precision 0",
             ties=_EXPECTED,
         )
         for k in (1, 3, 5)
     },
     **{
-        f"ndcg_at_{k}": _by_scores(
+        f"ndcg_at_{k}": _by_row(
             f"nDCG at {k}",
             partial(ranking.ndcg_at_k, k=k),
-            averages="rows",
             empty_rows="gain 0",
             ties=_EXPECTED,
         )
         for k in (1, 3, 5)
     },
     "minority_macro_f": _by_predictions(
-        "Minority Macro-F", decisions.minority_macro_f, empty_labels=_ZERO_F, minority=True
+        "Minority Macro-F", decisions.macro_f, empty_labels=_ZERO_F, minority=True
     ),
     "minority_average_precision": _by_scores(
         "Minority average precision",
-        ranking.minority_average_precision,
+        ranking.macro_average_precision,
         empty_labels=_LEFT_OUT,
         ties=_TOGETHER,
         minority=True,
     ),
     "expected_calibration_error": _by_scores(
         "Expected calibration error",
-        calibration.expected_calibration_error,
+        ranking.expected_calibration_error,
         averages="cells",
         higher_is_better=False,
         ties="equal scores share a bin",
     ),
     "macro_auc_legacy": _by_scores(
         "Macro-AUC (legacy)",
-        ranking.macro_auc_legacy,
+        partial(ranking.macro_auc, legacy=True),
         legacy=True,
         empty_labels="AUC 0, averaged in, as for labels every row has",
         ties="a tied pair is a success",
     ),
-    "one_error_legacy": _by_scores(
+    "one_error_legacy": _by_row(
         "One error (legacy)",
-        ranking.one_error_legacy,
+        partial(ranking.one_error, legacy=True),
         legacy=True,
-        averages="rows",
         higher_is_better=False,
         empty_rows="always an error",
         ties="the first of equal labels is on top",
@@ -245,26 +237,53 @@ def evaluate(
     (1.0, 0.833, 0.167)
     """
     case = Scored(Y, scores)
-    predictions = decisions.decide(case.values, thresholds)
-    chosen = {
-        name: metric
+    given: dict[str, Any] = {
+        "scores": case if missing is None else case.values,
+        "predictions": decisions.decide(case.values, thresholds),
+    }
+    minority = rare_labels(case.labels) if minority is None else minority
+    known = None if missing is None else ~dense_labels(missing)
+
+    def measured(metric: Metric) -> float:
+        values = given[metric.needs]
+        if known is not None:
+            return _over_known(metric, case.labels, values, known, minority)
+        return metric.function(case.labels, values, *([minority] if metric.minority else []))
+
+    return {
+        name: measured(metric)
         for name, metric in METRICS.items()
         if (name in only if only is not None else not metric.legacy)
     }
-    if minority is None and any(metric.minority for metric in chosen.values()):
-        minority = rare_labels(case.labels)
-    if missing is None:
-        given = {"scores": case, "predictions": predictions}
-        return {
-            name: metric.function(
-                case.labels, given[metric.needs], *([minority] if metric.minority else [])
-            )
-            for name, metric in chosen.items()
-        }
-    known = Known(case.labels, case.values, predictions, ~dense_labels(missing))
-    return {
-        name: known.measure(
-            metric.function, metric.needs, metric.averages, minority if metric.minority else None
-        )
-        for name, metric in chosen.items()
-    }
+
+
+def _over_known(
+    metric: Metric, labels: BoolArray, values: Any, known: BoolArray, minority: BoolArray
+) -> float:
+    """Return a metric over parts in which every label is known, averaged; ``nan`` if none is left.
+
+    The parts are the known rows of each label, groups of rows with the same known labels, or all known
+    cells as one label.
+    """
+    if metric.averages == "cells":
+        return metric.function(labels[known][:, None], values[known][:, None])
+    if metric.averages == "labels":
+        chosen = minority if metric.minority else np.ones(known.shape[1], dtype=bool)
+        columns = np.flatnonzero(chosen)
+        parts = [(np.flatnonzero(known[:, column]), np.array([column])) for column in columns]
+    else:
+        patterns, pattern_of = np.unique(known, axis=0, return_inverse=True)
+        parts = [
+            (np.flatnonzero(pattern_of.ravel() == at), np.flatnonzero(pattern))
+            for at, pattern in enumerate(patterns)
+        ]
+    results = []
+    for rows, of in parts:
+        if len(rows) and len(of):
+            part, every = np.ix_(rows, of), [np.ones(len(of), bool)] * metric.minority
+            # A group counts as often as it has rows, a label once.
+            count = len(rows) if metric.averages == "rows" else 1
+            results.append((metric.function(labels[part], values[part], *every), count))
+    defined = [(value, count) for value, count in results if not np.isnan(value)]
+    total = sum(count for _, count in defined)
+    return sum(value * count for value, count in defined) / total if total else float("nan")
