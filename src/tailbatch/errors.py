@@ -15,16 +15,11 @@ from typing import Any
 _BREAK = re.compile(r"\s*[\r\n\t]\s*")
 
 
-Spelling = Callable[[str, Any], str]
-"""How a setting is written: called with its name in Python and the value to give it, or None."""
+Spelling = Callable[[str, Any], str | None]
+"""How a setting is written, by its name in Python and its value; None for as in Python."""
 
 
-def in_python(name: str, value: Any = None) -> str:
-    """Return a setting as it is written in Python."""
-    return name if value is None else f"{name}={value!r}"
-
-
-_spelling: ContextVar[Spelling] = ContextVar("spelling", default=in_python)
+_spelling: ContextVar[Spelling] = ContextVar("spelling", default=lambda name, value: None)
 
 
 def setting(name: str, value: Any = None) -> str:
@@ -44,12 +39,13 @@ def setting(name: str, value: Any = None) -> str:
     >>> f"pass {setting('missing', 'impute')} or lower {setting('epochs')}"
     "pass missing='impute' or lower epochs"
     """
-    return _spelling.get()(name, value)
+    in_python = name if value is None else f"{name}={value!r}"
+    return _spelling.get()(name, value) or in_python
 
 
 @contextmanager
 def spelled(how: Spelling) -> Iterator[None]:
-    """Let error messages write settings in another way.
+    """Let error messages write settings in another way, where it has one.
 
     Examples
     --------

@@ -1,15 +1,20 @@
 """The commands fit, predict and evaluate, as a user meets them."""
 
 import json
+import os
+import pty
+import re
 import signal
+import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tailbatch.cli import models
+from tailbatch.cli import display
 from tailbatch.cli.app import app
 from tailbatch.data import load_dataset
 from tailbatch.data.labels import label_sets
@@ -291,9 +296,34 @@ def test_nested_settings_reach_the_model(table, tmp_path):
     assert classifier.selection_pressure_ == 8
 
 
+def test_a_narrow_terminal_shows_the_whole_line_above_the_bar(table, tmp_path):
+    settings = ["--labels", "tag_", "--out", str(tmp_path / "m"), *FAST, *MINORITY]
+    shown = in_a_terminal("fit", str(table), *settings, columns=40)
+    words = " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", " ", shown).split())
+    assert "Epoch 3 of 3, loss " in words
+    assert re.search(r"validation Macro average precision 0\.\d{4}, rare draws \d+%", words)
+    assert "…" not in shown
+
+
+def in_a_terminal(*arguments, columns):
+    """Return what a command prints on a terminal of so many columns."""
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "tailbatch", *arguments]
+    process = subprocess.Popen(command, stdout=side, stderr=side, env=environment)
+    os.close(side)
+    shown = b""
+    with suppress(OSError):  # which the system raises at the end
+        while part := os.read(main, 65536):
+            shown += part
+    os.close(main)
+    assert process.wait() == 0, shown
+    return shown.decode()
+
+
 def stopped_by_ctrl_c(arguments, monkeypatch, number=signal.SIGINT):
     """Run a fit and press Ctrl-C, or send another signal, after its second epoch."""
-    shown = models._line
+    shown = display.epoch_line
 
     def line_and_ctrl_c(epoch, epochs):
         if epoch.number == 2:
@@ -302,7 +332,7 @@ def stopped_by_ctrl_c(arguments, monkeypatch, number=signal.SIGINT):
 
     with monkeypatch.context() as patch:
         patch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
-        patch.setattr(models, "_line", line_and_ctrl_c)
+        patch.setattr(display, "epoch_line", line_and_ctrl_c)
         stopped = run(*arguments)
     assert stopped.exit_code == 128 + number
     return stopped

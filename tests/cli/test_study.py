@@ -57,7 +57,9 @@ def test_compare_leaves_out_labels_on_few_rows_and_names_them(command, tmp_path)
     assert "left out 1 of 5 labels with fewer than 13 positives: 'label_4' (12)" in err
     records = ResultStore("records").records()
     assert {len(record.labels) for record in records} == {4}
-    code, _, err = command(*quick(tmp_path / "tiny.npz", "--min-rows", 5, "--preparations", "paper"))
+    code, _, err = command(
+        *quick(tmp_path / "tiny.npz", "--min-rows", 5, "--preparations", "paper")
+    )
     assert code != 0
     assert "--min-rows 5 needs --preparations full" in err
 

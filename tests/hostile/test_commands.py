@@ -22,7 +22,7 @@ RUNNER = """
 import json, os, resource, sys
 import matplotlib.figure, pandas, torch
 import tailbatch.comparison, tailbatch.estimator, tailbatch.study
-import tailbatch.cli.pictures, tailbatch.cli.study, tailbatch.report.page
+import tailbatch.cli.display, tailbatch.cli.study, tailbatch.report.page
 from faults.commands import _page_alone
 from study_samples import Here
 from tailbatch.cli import app

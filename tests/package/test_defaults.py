@@ -21,8 +21,6 @@ DOORS = {
     "spec": RunSpec,
     "study": Study,
 }
-# The command line has words of its own for some.
-SPELLINGS = {"warm_up": "warm_up_epochs", "folds": "n_folds", "validation": "validation_fraction"}
 
 
 def defaults_of(door):
@@ -32,8 +30,6 @@ def defaults_of(door):
     else:
         parameters = inspect.signature(door).parameters.values()
         found = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    if door in (compare_command, fit):
-        found = {SPELLINGS.get(name, name): value for name, value in found.items()}
     return found
 
 
@@ -54,9 +50,11 @@ def defaults_of(door):
         ("selection_pressure", None, ["make_selector", "classifier"]),
         ("validation_fraction", defaults.VALIDATION_FRACTION, ["classifier", "fit"]),
         ("n_folds", defaults.N_FOLDS, ["compare", "command", "spec", "study"]),
-        ("seed", defaults.SEED, ["make_selector", "fit", "spec"]),
+        ("seed", defaults.SEED, ["make_selector", "spec"]),
+        ("random_state", defaults.SEED, ["fit"]),
         ("seeds", (defaults.SEED,), ["compare", "study"]),
-        ("preparation", defaults.PREPARATION, ["command", "spec"]),
+        ("preparation", defaults.PREPARATION, ["spec"]),
+        ("preparations", defaults.PREPARATION, ["command"]),
     ],
 )
 def test_defaults_agree(setting, value, doors):

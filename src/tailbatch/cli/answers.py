@@ -16,27 +16,18 @@ from tailbatch.cli.options import (
     label_option,
     load_for_command,
     note,
+    number,
     print_json,
 )
-from tailbatch.cli.terminal import count, number, printable
-from tailbatch.errors import DataError, did_you_mean
+from tailbatch.errors import DataError, did_you_mean, printable
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
-    from rich.text import Text
 
     from tailbatch.data import LabelMatrix
     from tailbatch.estimator import TailbatchClassifier
-
-SHOWN_LABELS = 40
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
-    for command in (evaluate, explain):
-        app.command()(command)
 
 
 def evaluate(
@@ -61,6 +52,7 @@ def evaluate(
       tailbatch evaluate model test.arff --json
     """
     from tailbatch import metrics
+    from tailbatch.cli.display import show_labels
     from tailbatch.estimator import TailbatchClassifier
 
     if csv is not None and csv.suffix != ".csv":
@@ -80,7 +72,7 @@ def evaluate(
     if as_json:
         print_json({**overall, "labels": table.to_dict("records")})
         return
-    _show_labels(table)
+    show_labels(table)
     # What this package is for comes first.
     for name, value in sorted(
         overall.items(), key=lambda item: not metrics.METRICS[item[0]].minority
@@ -120,6 +112,7 @@ def explain(
     """
     import numpy as np
 
+    from tailbatch.cli.display import show_rows
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.metrics.scored import dense_labels
 
@@ -144,8 +137,8 @@ def explain(
     if as_json:
         print_json({kind: table.to_dict("records") for kind, table in tables.items()})
         return
-    _show_rows(f"Rows without {label!r} that look like it", tables["missed"])
-    _show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
+    show_rows(f"Rows without {label!r} that look like it", tables["missed"])
+    show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
     typer.echo(f"Threshold of {printable(label)}: {classifier.thresholds_[column]:.4f}")
 
 
@@ -188,27 +181,6 @@ def _by_label(
     return table.sort_values("support", kind="stable").reset_index(drop=True)
 
 
-def _show_labels(table: "pd.DataFrame") -> None:
-    from rich.console import Console
-
-    from tailbatch.cli.pictures import label_name, table_of
-
-    shown = table_of("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
-    for row in table.head(SHOWN_LABELS).to_dict("records"):
-        values = [row[name] for name in ("average_precision", "auc", "precision", "recall", "f",
-                                         "threshold")]  # fmt: skip
-        shown.add_row(
-            label_name(row["label"], is_minority=row["minority"]),
-            f"{row['support']:,}",
-            *(number(value, 3) for value in values),
-        )
-    console = Console(highlight=False)
-    console.print(shown)
-    rest = len(table) - SHOWN_LABELS
-    more = f" {count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
-    console.print(f"The rarest labels come first; rare ones are marked *.{more}\n")
-
-
 def _rows(
     rows: list[int],
     scores: "NDArray[np.float64]",
@@ -224,35 +196,6 @@ def _rows(
     return (
         pd.concat([table, shown.iloc[rows].reset_index(drop=True)], axis=1) if len(shown) else table
     )
-
-
-def _show_rows(title: str, table: "pd.DataFrame") -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from tailbatch.cli.pictures import table_of
-
-    console = Console(highlight=False)
-    console.print(Text(printable(title), style="bold"))
-    if table.empty:
-        console.print("none\n")
-        return
-    shown = table_of(*(f">{name}" for name in table.columns[:2]))
-    for name in table.columns[2:]:
-        shown.add_column(printable(str(name)), overflow="fold")
-    for row in table.itertuples(index=False):
-        shown.add_row(str(row[0]), f"{row[1]:.4f}", *(_cell(value) for value in row[2:]))
-    console.print(shown)
-    console.print()
-
-
-def _cell(value: object) -> "Text":
-    """Return a cell of the file, a dash where it is missing."""
-    import pandas as pd
-    from rich.text import Text
-
-    missing = pd.api.types.is_scalar(value) and pd.isna(value)
-    return Text("-" if missing else printable(str(value)))
 
 
 def _hand_over(

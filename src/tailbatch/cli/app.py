@@ -8,8 +8,8 @@ import typer
 
 from tailbatch import __version__
 from tailbatch.cli import answers, datasets, models, study
-from tailbatch.cli.terminal import as_option, printable
-from tailbatch.errors import StudyError, TailbatchError, spelled, synonym
+from tailbatch.cli.options import as_option
+from tailbatch.errors import StudyError, TailbatchError, printable, spelled, synonym
 
 #: Commands by names that people try.
 _ELSEWHERE = {
@@ -45,9 +45,17 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-models.register(app)
-answers.register(app)
-study.register(app)
+for command in (
+    models.fit,
+    models.predict,
+    answers.evaluate,
+    answers.explain,
+    study.compare,
+    study.demo,
+    study.report,
+):
+    app.command()(command)
+app.add_typer(study.app, name="study")
 app.add_typer(datasets.app, name="datasets")
 
 

@@ -3,8 +3,6 @@
 Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,11 +18,11 @@ from tailbatch.cli.options import (
     MissingOption,
     Text,
     TextEncoder,
+    fetched,
     load_for_command,
     print_json,
 )
-from tailbatch.cli.terminal import printable
-from tailbatch.errors import DataError, TailbatchError
+from tailbatch.errors import DataError, TailbatchError, printable
 
 if TYPE_CHECKING:
     from tailbatch.data import MultiLabelDataset
@@ -44,7 +42,7 @@ def list_datasets(as_json: AsJson = False) -> None:
 
       tailbatch datasets list
     """
-    from tailbatch.cli import pictures
+    from tailbatch.cli import display
     from tailbatch.data import catalog
 
     entries = list(catalog.catalog().values())
@@ -52,7 +50,7 @@ def list_datasets(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{**asdict(entry), "path": here[entry.name]} for entry in entries])
     else:
-        pictures.show_catalog(entries, {name for name, path in here.items() if path})
+        display.show_catalog(entries, {name for name, path in here.items() if path})
 
 
 @app.command()
@@ -81,7 +79,7 @@ def describe(
 
       tailbatch datasets describe mine.arff --labels -14 --json
     """
-    from tailbatch.cli import pictures
+    from tailbatch.cli import display
     from tailbatch.data import catalog
     from tailbatch.report import description
 
@@ -95,7 +93,7 @@ def describe(
         print_json({**asdict(facts), "columns": _columns(data)})
     else:
         name = catalog.known_name(dataset) or dataset.casefold()
-        pictures.show_description(facts, catalog.catalog().get(name), data.columns)
+        display.show_description(facts, catalog.catalog().get(name), data.columns)
         if picture is not None:
             typer.echo(f"\nPicture: {printable(str(picture))}")
 
@@ -134,7 +132,7 @@ def check(
 
       tailbatch datasets check ~/datasets
     """
-    from tailbatch.cli import pictures
+    from tailbatch.cli import display
     from tailbatch.data import catalog
 
     if not folder.is_dir():
@@ -146,7 +144,7 @@ def check(
     for path in files:
         results.append(_checked(path))
         if not as_json:
-            pictures.show_check(**results[-1])
+            display.show_check(**results[-1])
     if as_json:
         print_json(results)
     if any(result["problem"] for result in results):
@@ -169,26 +167,3 @@ def _columns(data: "MultiLabelDataset") -> dict[str, dict[str, str]] | None:
     if data.columns is None:
         return None
     return {name: {"kind": t.kind, "why": t.why} for name, t in data.columns.taken.items()}
-
-
-def fetched(name: str) -> Path:
-    """Return the file of a known dataset, with a progress bar while it downloads."""
-    from tailbatch.data import catalog
-
-    here = catalog.local_file(name)
-    if here is not None:
-        return here
-    with _progress(name) as progress:
-        return catalog.find(name, progress=progress)
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(f"Downloading {name}", total=None)
-        yield lambda received, size: bar.update(task, completed=received, total=size)

@@ -5,6 +5,7 @@ Slow imports are inside the commands, so that ``--help`` is immediate.
 
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,32 +25,33 @@ from tailbatch.cli.options import (
     MissingOption,
     Text,
     TextEncoder,
-    load_for_command,
-    note,
-)
-from tailbatch.cli.terminal import (
-    advice_of_fit,
+    as_option,
     count,
-    exit_code,
+    load_for_command,
     named_table,
     named_value,
-    number,
-    printable,
+    note,
 )
-from tailbatch.errors import DataError, ModelError, TrainingInterrupted, closest, setting
+from tailbatch.errors import (
+    DataError,
+    ModelError,
+    TrainingInterrupted,
+    closest,
+    printable,
+    setting,
+    spelled,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tailbatch.data import Columns, MultiLabelDataset
     from tailbatch.estimator import TailbatchClassifier
-    from tailbatch.results import TrainingPlan
-    from tailbatch.training import Callback, Epoch
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `tailbatch fit` wrote.")]
 
 
-class Kind(StrEnum):
+class _Kind(StrEnum):
     """What to write for each label."""
 
     PROBA = "proba"
@@ -147,6 +149,7 @@ def fit(
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
+    from tailbatch.cli.display import training_bar
     from tailbatch.data.preparation import with_enough_positives
     from tailbatch.data.tables import no_features
     from tailbatch.estimator import TailbatchClassifier
@@ -159,7 +162,7 @@ def fit(
     nested = _nested(settings or [])
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
     plan = TrainingPlan.suited_to(model, epochs=epochs, batch_size=batch_size, **budget)
-    with process_group() as ranks, _progress(plan, shown=ranks.rank == 0) as callback:
+    with process_group() as ranks:
         writes = ranks.rank == 0  # output and files are the same on every rank
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
@@ -190,28 +193,23 @@ def fit(
             columns=_columns(dataset),
             device=device,
             random_state=random_state,
-            callbacks=(callback,),
             checkpoint_folder=out,
             **nested,
         )
+        features = frame_of(dataset) if dataset.frame is None else dataset.frame
         try:
-            features = frame_of(dataset) if dataset.frame is None else dataset.frame
-            classifier.fit(features, dataset.Y)
+            with training_bar(plan, shown=writes) as callback:
+                classifier.set_params(callbacks=(callback,)).fit(features, dataset.Y)
         except TrainingInterrupted as stopped:
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
             if writes:
                 typer.echo(f"\n{stopped}\nTo resume: {again} --resume", err=True)
-            raise typer.Exit(exit_code(stopped.signal_name)) from None
+            raise typer.Exit(128 + signal.Signals[stopped.signal_name]) from None
     if writes:
-        _keep(classifier, out)
-
-
-def _keep(classifier: "TailbatchClassifier", out: Path) -> None:
-    """Save the trained model, remove its checkpoints, and print a summary."""
-    classifier.save(out)
-    for leftover in _checkpoints(out):
-        leftover.unlink()
-    _summarize(classifier, out)
+        classifier.save(out)
+        for leftover in _checkpoints(out):
+            leftover.unlink()
+        _summarize(classifier, out)
 
 
 def predict(
@@ -219,12 +217,12 @@ def predict(
     data: Data,
     out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
     kind: Annotated[
-        Kind,
+        _Kind,
         typer.Option(
             help="Probabilities, zeros and ones, or one column of tags: bug;billing, or a quoted list "
             "if a tag contains a semicolon."
         ),
-    ] = Kind.PROBA,
+    ] = _Kind.PROBA,
     keep: Annotated[
         list[str] | None,
         typer.Option(
@@ -260,11 +258,11 @@ def predict(
     features, frame = features_of(data, labels, classifier)
     table = kept_columns(frame, keep, data)
     names = list(classifier.label_names_)
-    if kind is Kind.PROBA:
+    if kind is _Kind.PROBA:
         values = pd.DataFrame(classifier.predict_proba(features).round(digits), columns=names)
     else:
         values = pd.DataFrame(classifier.predict(features), columns=names)
-    if kind is Kind.TAGS:
+    if kind is _Kind.TAGS:
         rows = [sorted(row) for row in label_sets(values.to_numpy(), names)]
         values = pd.DataFrame({"tags": _tags(rows, names)})
     write_table(pd.concat([table, values], axis=1), out)
@@ -278,12 +276,6 @@ def _tags(rows: list[list[str]], names: list[str]) -> list[str]:
     if any(";" in name for name in names):
         return [json.dumps(row, ensure_ascii=False) for row in rows]
     return [";".join(row) for row in rows]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
-    for command in (fit, predict):
-        app.command()(command)
 
 
 def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> None:
@@ -391,7 +383,7 @@ def features_of(
             frame, notices = read_for(columns, Path(data))
         except EmptyTableError:
             raise DataError(f"{data} has no rows to predict") from None
-        with advice_of_fit(data):
+        with _advice_of_fit(data):
             features, more = columns.transform(frame)
         note(*notices, *more)
         if classifier.columns_ is None:
@@ -401,6 +393,27 @@ def features_of(
         return features, frame
     dataset = aligned(load_for_command(data, labels), columns.feature_names, ())
     return (frame_of(dataset) if classifier.columns_ is None else dataset.X), None
+
+
+@contextmanager
+def _advice_of_fit(data: str) -> Iterator[None]:
+    """Name a file in errors about its columns, for commands that read them as `fit` was told to."""
+    asked = []
+
+    def option_of_fit(name: str, value: Any) -> str | None:
+        option = as_option({"kinds": "--kinds", "missing": "--missing"}, name, value)
+        asked.extend([option] if option else [])
+        return option
+
+    with spelled(option_of_fit):
+        try:
+            yield
+        except DataError as error:
+            problem, _, advice = str(error).partition("; ")
+            if options := [option for option in asked if option in advice]:
+                again = " or ".join(options)
+                problem = f"{problem}; correct it, or fit the model again with {again}"
+            raise DataError(f"{data}: {problem if options else error}") from None
 
 
 def kept_columns(
@@ -435,60 +448,13 @@ def write_table(table: "pd.DataFrame", out: Path) -> None:
 
 
 def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
+    from tailbatch.cli.display import scores_text
+
     best = classifier.history_[classifier.best_epoch_ - 1]
-    scores = "".join(f", {text}" for text in _scores(best))
+    scores = "".join(f", {text}" for text in scores_text(best))
     typer.echo(f"Best epoch {best.number} of {len(classifier.history_)}{scores}")
     if classifier.selection_pressure == "auto":
         typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")
     folder = shlex.quote(str(out))
     typer.echo(f"The model and its card are in {folder}.")
     typer.echo(f"Next: tailbatch predict {folder} DATA --out labels.csv")
-
-
-@contextmanager
-def _progress(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
-    """Show progress on stderr: epoch, loss, validation score, rare draws, time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from tailbatch.training import Callback, Epoch
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("Training")
-
-        class Shown(Callback):
-            def __init__(self) -> None:
-                self.epochs = plan.epochs
-
-            def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
-                self.epochs = plan.n_epochs(steps_per_epoch * plan.batch_size)
-                bar.update(task, completed=step, total=plan.steps or self.epochs * steps_per_epoch)
-
-            def on_epoch(self, epoch: Epoch) -> None:
-                line = _line(epoch, self.epochs)
-                bar.update(task, description=line)
-                # Without a terminal there is no bar: a few lines show progress.
-                if not console.is_terminal and epoch.number % max(1, self.epochs // 10) == 0:
-                    typer.echo(line, err=True)
-
-        yield Shown()
-
-
-def _line(epoch: "Epoch", epochs: int) -> str:
-    parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
-    parts += _scores(epoch)
-    if epoch.minority_share is not None:
-        parts.append(f"rare draws {epoch.minority_share:.0%}")
-    return ", ".join(parts)
-
-
-def _scores(epoch: "Epoch") -> list[str]:
-    """Return an epoch's validation scores as text; empty if it was not evaluated."""
-    from tailbatch.metrics import METRICS
-
-    return [
-        f"validation {METRICS[name].title} {number(value, 4)}"
-        for name, value in epoch.validation.items()
-    ]

@@ -1,14 +1,17 @@
-"""Options that several commands share, and reading a table with them."""
+"""Options that several commands share: how they are read, and how messages write them."""
 
+import json
 import logging
+import math
+import shlex
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.terminal import printable
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, StudyError, printable
 
 if TYPE_CHECKING:
     from tailbatch.data import MultiLabelDataset
@@ -71,7 +74,6 @@ def load_for_command(
     text_encoder: str | None = None,
 ) -> "MultiLabelDataset":
     """Load the dataset a command names; download a known one if it is not here yet."""
-    from tailbatch.cli.datasets import fetched
     from tailbatch.data import catalog, load_dataset
 
     # What a reader left out or changed is part of the description, so it is not repeated here.
@@ -87,6 +89,24 @@ def load_for_command(
         kinds=kinds_option(kinds),
         text_encoder=text_encoder,
     )
+
+
+def fetched(name: str) -> Path:
+    """Return the file of a known dataset, with a progress bar while it downloads."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from tailbatch.data import catalog
+
+    if (here := catalog.local_file(name)) is not None:
+        return here
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"Downloading {name}", total=None)
+        return catalog.find(
+            name,
+            progress=lambda received, size: bar.update(task, completed=received, total=size),
+        )
 
 
 def refuse_missing_file(name_or_path: str) -> None:
@@ -145,15 +165,11 @@ def note(*notices: str) -> None:
 
 def print_json(value: object) -> None:
     """Print a value as JSON, with null for numbers that are not finite."""
-    import json
-
     typer.echo(json.dumps(_plain(value), indent=2))
 
 
 def _plain(value: Any) -> Any:
     """Return a value JSON can hold: paths as text, numbers that are not finite as null."""
-    import math
-
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -161,3 +177,82 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
+
+
+def as_option(options: Mapping[str, str], name: str, value: Any = None) -> str | None:
+    """Return a setting as an option of the command, None if it has none.
+
+    Parameters
+    ----------
+    options
+        The command's options, by the names of the settings in Python.
+    name, value
+        As for `tailbatch.errors.setting`.
+
+    Examples
+    --------
+    >>> options = {"random_state": "--seed", "kinds": "--kinds"}
+    >>> as_option(options, "kinds", {"an id": "ignore"}), as_option(options, "random_state")
+    ("--kinds 'an id=ignore'", '--seed')
+    >>> as_option(options, "decay", 0.9) is None
+    True
+    """
+    option = options.get(name.rstrip("="))
+    if option is None or value is None:
+        return option
+    pairs = [f"{key}={entry}" for key, entry in value.items()] if isinstance(value, dict) else []
+    return f"{option} {shlex.quote(','.join(pairs) or str(value))}"
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """Return the name and value of NAME=VALUE; a value that is not JSON is text.
+
+    Examples
+    --------
+    >>> named_value("latent=64"), named_value("gate=linear")
+    (('latent', 64), ('gate', 'linear'))
+    """
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def named_table(text: str) -> dict[str, Any]:
+    """Return the study entry for NAME:OPTION=VALUE:OPTION=VALUE.
+
+    Examples
+    --------
+    >>> named_table("weighted_bce:power=1:max_weight=20")
+    {'name': 'weighted_bce', 'power': 1, 'max_weight': 20}
+    """
+    name, *settings = text.split(":")
+    for setting in settings:
+        if "=" not in setting:
+            raise StudyError(
+                f"a setting of {name} is OPTION=VALUE, as in weighted_bce:power=1, got {text!r}"
+            )
+    return {"name": name, **dict(map(named_value, settings))}
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun, plural unless the number is one.
+
+    Examples
+    --------
+    >>> count(1, "row"), count(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with thousands separators, or a dash if there is none.
+
+    Examples
+    --------
+    >>> number(1234.5), number(float("nan")), number(7, 0)
+    ('1,234.50', '-', '7')
+    """
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "-"

@@ -26,11 +26,11 @@ from tailbatch.cli.options import (
     TextEncoder,
     kinds_option,
     label_option,
+    named_table,
     note,
     refuse_missing_file,
 )
-from tailbatch.cli.terminal import exit_code, named_table, printable
-from tailbatch.errors import ResultError, StudyError, require
+from tailbatch.errors import ResultError, StudyError, printable, require
 from tailbatch.files import replacing
 
 if TYPE_CHECKING:
@@ -64,13 +64,6 @@ StudyArgument = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="The study's quick variant: small data, few epochs.")
 ]
-
-
-def register(root: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    root.add_typer(app, name="study")
-    for command in (compare, demo, report):
-        root.command()(command)
 
 
 def compare(
@@ -362,7 +355,7 @@ def _run(
                 )
         except KeyboardInterrupt as stopped:
             display.stopped(live.progress, folder)
-            raise typer.Exit(exit_code(str(stopped) or "SIGINT")) from None
+            raise typer.Exit(128 + signal.Signals[str(stopped) or "SIGINT"]) from None
     display.failures(outcome.failures)
     if outcome.failures and not outcome.done + outcome.skipped:
         raise typer.Exit(1)  # there is nothing to report

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.terminal import count, printable
+from tailbatch.cli.options import count
+from tailbatch.errors import printable
 from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
 

@@ -1,30 +1,42 @@
-"""Terminal output of the ``datasets`` commands, for 80 columns or more."""
+"""What commands print about datasets, labels, rows and a training, for 80 columns or more."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pandas as pd
+import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.terminal import bar, count, number, printable
+from tailbatch.cli.options import count, number
 from tailbatch.data import FittedColumns
 from tailbatch.data.catalog import KnownDataset
+from tailbatch.errors import printable
 from tailbatch.report.description import Cooccurrence, Description, LabelFacts
 
-MINORITY = "dark_orange3"
-SHOWN_LABELS = 20
-SHOWN_COLUMNS = 30
+if TYPE_CHECKING:
+    from tailbatch.results import TrainingPlan
+    from tailbatch.training import Callback, Epoch
+
+_RARE = "dark_orange3"
+_SHOWN_LABELS = 20
+_SHOWN_COLUMNS = 30
 _NAMED_LABELS = 24
+_SCORED_LABELS = 40
 _BAR_WIDTH = 24
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
 def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None:
     """Print a table of known datasets."""
-    table = table_of(
+    table = _table(
         "dataset", "domain", ">rows", ">features", ">labels", ">card.", ">MeanIR", "file"
     )
     for entry in entries:
@@ -100,36 +112,36 @@ def _facts_table(facts: Description) -> Table:
 
 
 def _columns_table(columns: FittedColumns) -> Table:
-    table = table_of("column", "taken for", ">features")
+    table = _table("column", "taken for", ">features")
     table.add_column("because")
     width = {part.name: len(part.feature_names) for part in columns.parts}
-    for name, taken in islice(columns.taken.items(), SHOWN_COLUMNS):
+    for name, taken in islice(columns.taken.items(), _SHOWN_COLUMNS):
         why = taken.why
         style = "dim" if taken.kind == "ignore" else ""
         kind = "left out" if taken.kind == "ignore" else taken.kind
         features = f"{width[name]:,}" if name in width else ""
         table.add_row(_name(name), kind, features, Text(printable(why)), style=style)
-    if (rest := len(columns.taken) - SHOWN_COLUMNS) > 0:
+    if (rest := len(columns.taken) - _SHOWN_COLUMNS) > 0:
         table.add_row(f"... {count(rest, 'more column')}", "", "", "")
     return table
 
 
 def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
-    table = table_of("label", ">rows", ">share", ">IRLbl", "")
+    table = _table("label", ">rows", ">share", ">IRLbl", "")
     largest = max(facts.labels[0].positives, 1)
     for label in _both_ends(facts.labels):
         if label is None:
             table.add_row(
-                f"... {facts.n_labels - SHOWN_LABELS:,} labels in between", "", "", "", ""
+                f"... {facts.n_labels - _SHOWN_LABELS:,} labels in between", "", "", "", ""
             )
             continue
-        style = MINORITY if label.is_minority else ""
+        style = _RARE if label.is_minority else ""
         table.add_row(
-            label_name(label.name, is_minority=label.is_minority),
+            _label(label.name, is_minority=label.is_minority),
             f"{label.positives:,}",
             f"{label.share:.1%}",
             number(label.imbalance_ratio, 1),
-            bar(label.positives / largest, _BAR_WIDTH, ascii_only=ascii_only),
+            _bar(label.positives / largest, _BAR_WIDTH, ascii_only=ascii_only),
             style=style,
         )
     return table
@@ -137,15 +149,15 @@ def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
 
 def _both_ends(labels: Sequence[LabelFacts]) -> Sequence[LabelFacts | None]:
     """Return all labels, or the commonest and the rarest with None in between."""
-    if len(labels) <= SHOWN_LABELS:
+    if len(labels) <= _SHOWN_LABELS:
         return labels
-    half = SHOWN_LABELS // 2
+    half = _SHOWN_LABELS // 2
     return [*labels[:half], None, *labels[-half:]]
 
 
 def _cooccurrence_table(facts: Cooccurrence) -> Table:
     numbers = [f">{position}" for position in range(1, len(facts.names) + 1)]
-    table = table_of("label", *numbers)
+    table = _table("label", *numbers)
     for position, (name, shares) in enumerate(zip(facts.names, facts.share, strict=True)):
         cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
         table.add_row(_name(f"{position + 1} {name}"), *cells)
@@ -174,6 +186,46 @@ def _bullets(console: Console, title: str, sentences: Iterable[str]) -> None:
     console.print(table)
 
 
+def show_labels(table: pd.DataFrame) -> None:
+    """Print how well each label is found, the rarest first."""
+    shown = _table("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
+    for row in table.head(_SCORED_LABELS).to_dict("records"):
+        values = [row[name] for name in ("average_precision", "auc", "precision", "recall", "f",
+                                         "threshold")]  # fmt: skip
+        shown.add_row(
+            _label(row["label"], is_minority=row["minority"]),
+            f"{row['support']:,}",
+            *(number(value, 3) for value in values),
+        )
+    console = Console(highlight=False)
+    console.print(shown)
+    rest = len(table) - _SCORED_LABELS
+    more = f" {count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
+    console.print(f"The rarest labels come first; rare ones are marked *.{more}\n")
+
+
+def show_rows(title: str, table: pd.DataFrame) -> None:
+    """Print rows of a file with the probability of a label."""
+    console = Console(highlight=False)
+    console.print(Text(printable(title), style="bold"))
+    if table.empty:
+        console.print("none\n")
+        return
+    shown = _table(*(f">{name}" for name in table.columns[:2]))
+    for name in table.columns[2:]:
+        shown.add_column(printable(str(name)), overflow="fold")
+    for row in table.itertuples(index=False):
+        shown.add_row(str(row[0]), f"{row[1]:.4f}", *(_cell(value) for value in row[2:]))
+    console.print(shown)
+    console.print()
+
+
+def _cell(value: object) -> Text:
+    """Return a cell of the file, a dash where it is missing."""
+    missing = pd.api.types.is_scalar(value) and pd.isna(value)
+    return Text("-" if missing else printable(str(value)))
+
+
 def show_check(path: Path, same_bytes: bool, problem: str | None) -> None:
     """Print the verdict on one file."""
     verdict = "as published" if same_bytes else "different bytes, same facts"
@@ -187,7 +239,59 @@ def _section(console: Console, title: str, remark: str = "") -> None:
     console.print(Text.assemble((title, "bold"), (f"  {remark}" if remark else "", "dim")))
 
 
-def table_of(*columns: str) -> Table:
+@contextmanager
+def training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
+    """Show progress on stderr: a line about the last epoch, and below it a bar."""
+    from tailbatch.training import Callback, Epoch
+
+    class Bar(Progress):
+        line = "Training"
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield Text(self.line)  # wraps on a narrow terminal, where a column would be cut
+            yield from super().get_renderables()
+
+    console = Console(stderr=True)
+    columns = BarColumn(), TimeRemainingColumn()
+    with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task("")
+
+        class Shown(Callback):
+            epochs = plan.epochs
+
+            def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
+                self.epochs = plan.n_epochs(steps_per_epoch * plan.batch_size)
+                bar.update(task, completed=step, total=plan.steps or self.epochs * steps_per_epoch)
+
+            def on_epoch(self, epoch: Epoch) -> None:
+                bar.line = epoch_line(epoch, self.epochs)
+                # Without a terminal there is no bar: a few lines show progress.
+                if not console.is_terminal and epoch.number % max(1, self.epochs // 10) == 0:
+                    typer.echo(bar.line, err=True)
+
+        yield Shown()
+
+
+def epoch_line(epoch: "Epoch", epochs: int) -> str:
+    """Return one line about an epoch: loss, validation scores, share of rare labels in the draws."""
+    parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
+    parts += scores_text(epoch)
+    if epoch.minority_share is not None:
+        parts.append(f"rare draws {epoch.minority_share:.0%}")
+    return ", ".join(parts)
+
+
+def scores_text(epoch: "Epoch") -> list[str]:
+    """Return an epoch's validation scores as text; empty if it was not evaluated."""
+    from tailbatch.metrics import METRICS
+
+    return [
+        f"validation {METRICS[name].title} {number(value, 4)}"
+        for name, value in epoch.validation.items()
+    ]
+
+
+def _table(*columns: str) -> Table:
     """Return an empty table; a column whose name starts with > is right-aligned."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
@@ -196,7 +300,7 @@ def table_of(*columns: str) -> Table:
     return table
 
 
-def label_name(name: str, *, is_minority: bool) -> Text:
+def _label(name: str, *, is_minority: bool) -> Text:
     """Return a label's name for a table, marked if it is a minority label."""
     return _name(name, mark=" *" if is_minority else "")
 
@@ -206,3 +310,21 @@ def _name(text: str, *, mark: str = "", longest: int = 26) -> Text:
     shown = Text(printable(text))
     shown.truncate(longest - len(mark), overflow="ellipsis")
     return shown.append(mark)
+
+
+def _bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+    """Return a bar of `width` characters for a share of 1; any share above zero is visible.
+
+    Examples
+    --------
+    >>> _bar(1, 4), _bar(0.4, 4), _bar(0.001, 4), _bar(0, 4)
+    ('████', '█▋', '▏', '')
+    >>> _bar(0.4, 4, ascii_only=True)
+    '##'
+    """
+    if share <= 0:
+        return ""
+    if ascii_only:
+        return "#" * max(1, round(width * share))
+    whole, eighths = divmod(max(1, round(8 * width * share)), 8)
+    return "█" * whole + _EIGHTHS[eighths]
