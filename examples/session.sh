@@ -11,7 +11,7 @@ mkdir -p "${1:-tickets}"
 cd "${1:-tickets}"
 python=${PYTHON:-python}
 tailbatch="$python -m tailbatch"
-columns="--labels tags --kinds paid=number --missing impute"
+columns="--labels tags --kinds paid=number"
 
 $python "$here/tickets.py" .
 
