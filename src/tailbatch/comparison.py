@@ -3,13 +3,16 @@
 import json
 import logging
 import re
+import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from tailbatch.data.preparation import is_whole, prepare
 from tailbatch.data.tables import no_features
 from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
+from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, ResultStore, TrainingPlan
 from tailbatch.study import (
     PlannedStore,
@@ -30,7 +34,8 @@ from tailbatch.study import (
     run_study,
 )
 from tailbatch.study.custom import Entry
-from tailbatch.study.sources import FOLD_SEED, facts_of, loaded
+from tailbatch.study.pool import leave_if_started_by_a_script
+from tailbatch.study.sources import FOLD_SEED, facts_of, loaded, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +58,7 @@ def compare(
     strategies: Sequence[Entry] = defaults.STRATEGIES,
     losses: Sequence[Entry] | None = None,
     selection_pressures: Sequence[str | float] | None = None,
+    preparations: Sequence[str] = (defaults.PREPARATION,),
     min_positives: int | None = None,
     n_folds: int = defaults.N_FOLDS,
     seeds: Sequence[int] = (defaults.SEED,),
@@ -60,10 +66,13 @@ def compare(
     batch_size: int | None = None,
     lr: float | None = None,
     plan: TrainingPlan | None = None,
+    columns: Columns | None = None,
     name: str = "compare",
     store: str | Path | ResultStore | None = None,
     workers: int = 1,
-    listen: Callable[[StudyProgress], None] | None = None,
+    executor: Callable[[], Executor] | None = None,
+    progress: bool | Callable[[StudyProgress], None] = True,
+    allow_failures: bool = False,
 ) -> "Comparison":
     """Compare strategies, models and losses fairly on your data: same folds, weights and steps.
 
@@ -71,13 +80,15 @@ def compare(
     ----------
     X, Y
         Features (n, d) and labels (n, q) as arrays, sparse matrices or data frames; or, without Y, a
-        `MultiLabelDataset`, a dataset's name or file, or a list of them. With a data frame X, Y may also
-        name its label columns, as in `MultiLabelDataset.from_frame`.
+        `MultiLabelDataset`, a dataset's name or file, or a list of them. With a data frame or file X, Y
+        may also name its label columns, as in `MultiLabelDataset.from_frame` and `load_dataset`.
     models, strategies, losses
         Names; custom classes or functions, as `make_model`, `make_selector` and `make_loss` take
         them; or tables with such a ``name`` and its settings: ``{"name": "mlp", "hidden": [64]}``.
     selection_pressures
         Pressures to try; None is each strategy's default; see `Study`.
+    preparations
+        How the datasets are prepared, see `tailbatch.data.prepare`.
     min_positives
         Leave out labels with fewer positives, which cannot be learned; a log message names them.
     n_folds, seeds
@@ -86,6 +97,8 @@ def compare(
         Training settings; None uses the plan's.
     plan
         All training settings; None is the default for the models (`tailbatch.defaults.recipe_of`).
+    columns
+        How to read the columns of a data frame or file, see `tailbatch.data.Columns`.
     name
         Name of the arrays in tables and reports.
     store
@@ -93,9 +106,15 @@ def compare(
         None keeps them as long as the returned comparison exists.
     workers
         Processes to train in; 1 is this one. Code that other processes cannot import, such as a
-        function from a notebook, runs in this process, and a log message says so.
-    listen
-        Called with the progress, see `run_study`.
+        function from a notebook, runs in this process, and a log message says so. A script that uses
+        more than one puts the call below ``if __name__ == "__main__":``.
+    executor
+        Makes the workers instead, for instance `tailbatch.integrations.ray.RayExecutor`.
+    progress
+        Whether to show a progress bar, on a terminal or in a notebook; or a function that is called with
+        each `StudyProgress`.
+    allow_failures
+        Whether to return the other runs if some fail. By default a failed run is an error.
 
     Returns
     -------
@@ -107,18 +126,20 @@ def compare(
     >>> import numpy as np
     >>> import tailbatch
     >>> X = np.random.default_rng(0).random((60, 4))
-    >>> result = tailbatch.compare(X, X[:, :3] > [0.5, 0.6, 0.9], n_folds=2, epochs=2)
+    >>> Y = X[:, :3] > [0.5, 0.6, 0.9]
+    >>> result = tailbatch.compare(X, Y, n_folds=2, epochs=2, progress=False)
     >>> result.table()["strategy"].tolist()
     ['random', 'importance', 'balanced', 'minority']
     """
+    leave_if_started_by_a_script()
     place, kept = _place(store)
-    datasets = list(_datasets(X, Y, name))
+    datasets = list(_datasets(X, Y, columns, name))
     names = [entry.get("name") if isinstance(entry, Mapping) else entry for entry in models]
     study = Study(
         name="compare",
-        title=f"Compared on {', '.join(_called(dataset) for dataset in datasets)}",
+        title=f"Strategies compared on {', '.join(_called(dataset) for dataset in datasets)}",
         datasets=[_entry(dataset, place.path / "data") for dataset in datasets],
-        preparations=["full" if min_positives is None else f"min-{min_positives}"],
+        preparations=preparations if min_positives is None else [f"min-{min_positives}"],
         models=models,
         losses=losses,
         strategies=strategies,
@@ -131,8 +152,16 @@ def compare(
     )
     for notice in check_data(study, place):
         _log.warning("%s", notice)
-    executor: Callable[[], Executor] = ThisProcess if workers == 1 else partial(WorkerPool, workers)
-    outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
+    if executor is None:
+        executor = ThisProcess if workers == 1 else partial(WorkerPool, workers)
+    with _told(progress) as listen:
+        outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
+    if outcome.failures and not allow_failures:
+        total = outcome.done + outcome.skipped + len(outcome.failures)
+        raise StudyError(
+            f"{len(outcome.failures)} of {total} runs failed: {outcome.failures[0].message} "
+            "(allow_failures=True returns the others)"
+        )
     return Comparison(PlannedStore(place, outcome.plan), outcome, kept)
 
 
@@ -174,6 +203,62 @@ def check_data(study: Study, store: ResultStore) -> list[str]:
     return left_out
 
 
+@contextmanager
+def _told(progress: bool | Callable[[StudyProgress], None]) -> Iterator[Any]:
+    """Yield what `run_study` tells its progress: a function, a bar where a person looks, or nothing."""
+    if callable(progress):
+        yield progress
+        return
+    in_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+    stream = sys.stdout if in_notebook else sys.stderr
+    if not progress or not (in_notebook or stream.isatty()):
+        yield None
+        return
+    bar, logger = _Bar(stream), logging.getLogger("tailbatch")
+    logger.handlers.insert(0, bar)
+    try:
+        yield bar.update
+    finally:
+        logger.removeHandler(bar)
+        bar.clear()
+
+
+class _Bar(logging.Handler):
+    """One line that shows how far a comparison is; a log message first takes it away."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(logging.WARNING)
+        self._stream = stream
+        self._shown = 0
+
+    def update(self, progress: StudyProgress) -> None:
+        finished = progress.done + progress.failed
+        share = finished / max(1, progress.total)
+        text = f"{finished} of {progress.total} runs{time_text(progress.seconds_left)}"
+        if progress.failed:
+            text += f", {progress.failed} failed"
+        width = shutil.get_terminal_size().columns - 1  # a full line would wrap
+        room = min(30, width - len(text) - 3)
+        bar = f"[{'#' * round(share * room):-<{room}}] " if room >= 5 else ""
+        line = f"{bar}{text}"[:width]
+        self.clear()
+        self._stream.write(line)
+        self._stream.flush()
+        self._shown = len(line)
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write(f"\r{' ' * self._shown}\r")
+            self._stream.flush()
+            self._shown = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.clear()
+        # Python itself prints a warning that nobody handles, but for this handler.
+        if len(logging.getLogger("tailbatch").handlers) == 1 and not logging.getLogger().handlers:
+            print(record.getMessage(), file=sys.stderr)  # noqa: T201
+
+
 class Comparison:
     """The result of `compare`: a table, its best row, and a report.
 
@@ -190,7 +275,7 @@ class Comparison:
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 4))
-    >>> compare(X, X > 0.5, strategies=["random"], n_folds=2, epochs=1)
+    >>> compare(X, X > 0.5, strategies=["random"], n_folds=2, epochs=1, progress=False)
     Comparison of 1 choice, 2 runs; best by validation ...: ensemble, random
     """
 
@@ -198,7 +283,8 @@ class Comparison:
         self.store, self.outcome = store, outcome
         self._kept = kept
         for failure in outcome.failures:
-            name = f"{failure.spec.model}, {_shown(failure.spec.strategy)}"
+            names = failure.spec.model, failure.spec.strategy
+            name = ", ".join(_shown(plain_names(names)[name]) for name in names)
             _log.warning("a run of %s failed: %s", name, failure.message)
 
     @property
@@ -222,11 +308,12 @@ class Comparison:
         runs = self.runs()
         if runs.empty:
             raise StudyError(f"no run finished: {self._failure()}")
+        pd: Any = require("pandas", extra="cli")
         names = list(METRICS) if metrics is None else list(metrics)
         columns = [c for name in names for c in (name, f"validation_{name}") if c in runs]
-        asked = self.outcome.plan.specs
-        order = [_places(runs[field], [getattr(spec, field) for spec in asked]) for field in _ORDER]
-        runs = runs.iloc[np.lexsort(order[::-1])]
+        place = {spec.digest: position for position, spec in enumerate(self.outcome.plan.specs)}
+        runs = runs.sort_values("digest", key=lambda digests: digests.map(place))
+        runs = runs.iloc[np.lexsort([pd.factorize(runs[field])[0] for field in _ORDER[::-1]])]
         runs = runs.assign(
             **{key: _with_options(runs, key) for key in ("model", "loss", "strategy")}
         )
@@ -369,12 +456,6 @@ def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:
     return names
 
 
-def _places(values: "pd.Series[Any]", asked: Sequence[str]) -> list[int]:
-    """Return the position of each value among the requested ones."""
-    first = {name: position for position, name in enumerate(dict.fromkeys(asked))}
-    return [first[value] for value in values]
-
-
 def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]:
     if isinstance(store, ResultStore):
         return store, None
@@ -384,15 +465,23 @@ def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]
     return ResultStore(folder.name), folder
 
 
-def _datasets(X: Any, Y: Any, name: str) -> Iterable[MultiLabelDataset | str]:
+def _datasets(
+    X: Any, Y: Any, columns: Columns | None, name: str
+) -> Iterable[MultiLabelDataset | dict[str, Any] | str]:
     """Yield the datasets given to `compare`."""
-    if Y is not None:
-        yield _from_two(X, Y, name)
-    elif isinstance(X, MultiLabelDataset | str | Path):
-        yield X if isinstance(X, MultiLabelDataset) else str(X)
+    if isinstance(X, str | Path):
+        read = vars(columns) if columns else {}
+        usual = vars(Columns())
+        table = {key: value for key, value in read.items() if value != usual[key]}
+        table |= {} if Y is None else {"labels": list(Y) if isinstance(Y, tuple) else Y}
+        yield {"path": str(X), **table} if table else str(X)
     elif isinstance(X, Sequence) and all(isinstance(x, MultiLabelDataset | str | Path) for x in X):
         for item in X:
-            yield from _datasets(item, None, name)
+            yield from _datasets(item, Y, columns, name)
+    elif isinstance(X, MultiLabelDataset) and Y is None:
+        yield X
+    elif Y is not None:
+        yield _from_two(X, Y, columns or Columns(), name)
     else:
         raise DataError(
             "compare needs X and Y, a MultiLabelDataset, a dataset's name or file, or a list of them, "
@@ -400,23 +489,26 @@ def _datasets(X: Any, Y: Any, name: str) -> Iterable[MultiLabelDataset | str]:
         )
 
 
-def _from_two(X: Any, Y: Any, name: str) -> MultiLabelDataset:
+def _from_two(X: Any, Y: Any, columns: Columns, name: str) -> MultiLabelDataset:
     if not hasattr(X, "columns"):
         labels = getattr(Y, "columns", None)
         return MultiLabelDataset.from_arrays(X, Y, name=name, label_names=labels)
     if not hasattr(Y, "shape"):
-        return MultiLabelDataset.from_frame(X, labels=Y, name=name)
+        read = {key: value for key, value in vars(columns).items() if key != "labels"}
+        return MultiLabelDataset.from_frame(X, labels=Y, name=name, **read)
     labels = getattr(Y, "columns", None)
-    return MultiLabelDataset.from_columns(X, Y, Columns(), name=name, label_names=labels)
+    return MultiLabelDataset.from_columns(X, Y, columns, name=name, label_names=labels)
 
 
-def _called(dataset: MultiLabelDataset | str) -> str:
-    return Path(dataset).name if isinstance(dataset, str) else dataset.name
+def _called(dataset: MultiLabelDataset | dict[str, Any] | str) -> str:
+    if isinstance(dataset, MultiLabelDataset):
+        return dataset.name
+    return Path(dataset if isinstance(dataset, str) else dataset["path"]).name
 
 
-def _entry(dataset: MultiLabelDataset | str, folder: Path) -> Any:
+def _entry(dataset: MultiLabelDataset | dict[str, Any] | str, folder: Path) -> Any:
     """Return a study's entry for a dataset; one in memory is written to a file, also for workers."""
-    if isinstance(dataset, str):
+    if not isinstance(dataset, MultiLabelDataset):
         return dataset
     word = _NO_FILE_NAME.sub("-", dataset.name)[:40] or "data"
     path = folder / f"{word}-{dataset.digest[:8]}.npz"

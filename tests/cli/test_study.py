@@ -412,7 +412,7 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
     def stop(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("tailbatch.study.run_study", stop)
+    monkeypatch.setattr("tailbatch.comparison.run_study", stop)
     code, _, err = command(*quick(tiny_file(tmp_path)))
     assert code == 143
     assert "Run the same command again to resume" in " ".join(err.split())

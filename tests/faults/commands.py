@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import tailbatch.comparison
 import tailbatch.report.page
 import tailbatch.study
 from faults.writes import Writes
@@ -94,12 +95,14 @@ class Stop:
         def run(*arguments, listen, **named):
             def stop(progress):
                 listen(progress)
+                if not progress.under_way:
+                    return  # nothing has started yet
                 until(lambda: [*self.folder.glob("*/*.epoch"), *self.folder.glob("runs/*.json")])
                 os.kill(os.getpid(), signal.SIGTERM)
 
             return real(*arguments, listen=stop, **named)
 
-        tailbatch.study.run_study = run
+        tailbatch.study.run_study = tailbatch.comparison.run_study = run
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from load import work
 from tailbatch.results import RunSpec
-from tailbatch.study.forecast import Forecast
+from tailbatch.study.sources import Forecast
 
 TESTS = Path(__file__).parents[1]
 LIMIT_MB = 12_000

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -237,7 +238,11 @@ def test_local_code_is_compared_in_this_process_which_says_so(data, tmp_path, ca
     record = next(iter(result.store.records()))
     assert record.diagnostics["unregistered"]["model"].endswith("local_code.<locals>.model")
     names = result.table()["strategy"].tolist()
-    assert [name.rpartition("_")[0] for name in names] == ["strategy", "softest"]
+    assert names == ["strategy", "softest"], "without the digests"
+    page = result.report(tmp_path / "report.html").read_text()
+    assert not re.search(
+        r"(strategy|softest|model|powered)_[0-9a-f]{8}", page.partition("study file")[0]
+    )
     assert not set(names) & set(STRATEGIES), "names of this process are not listed"
     # The same code again is the same runs; code that captured something else is not.
     same = dict(zip(("strategies", "models", "losses"), ([c] for c in local_code(2)), strict=True))
@@ -357,7 +362,10 @@ def test_a_comparison_whose_runs_fail_says_why(data, caplog):
     def broken(n_features, n_labels):
         raise RuntimeError("the layer <melted>")
 
-    result = compare(data, models=[broken], strategies=["random"], **QUICK)
+    asked = {"models": [broken], "strategies": ["random"], **QUICK}
+    with pytest.raises(StudyError, match=r"2 of 2 runs failed: .*melted.*allow_failures=True"):
+        compare(data, **asked)
+    result = compare(data, **asked, allow_failures=True)
     assert len(result.outcome.failures) == 2
     assert "the layer <melted>" in repr(result)
     assert "&lt;melted&gt;" in result._repr_html_()

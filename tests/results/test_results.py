@@ -348,7 +348,7 @@ def test_study_files_archives_and_progress_are_regular_files(place, store, tmp_p
     with pytest.raises(StudyError, match=r"not a regular file|larger than 1 MiB"):
         load_study(str(study))
     if place < 2:
-        with pytest.raises(ResultError, match="there is no store or file of records at"):
+        with pytest.raises(ResultError, match="there is no store at"):
             open_records(study)
     spec = make_spec()
     sign = store.checkpoint(spec).with_suffix(".epoch")

@@ -12,7 +12,7 @@ from study_samples import Here, contents, run_here, tiny_file, tiny_study
 from tailbatch.errors import ResultError, StudyError
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.study import run, run_study, runner
-from tailbatch.study.forecast import Forecast, cheapest_first
+from tailbatch.study.sources import Forecast, cheapest_first
 
 
 def test_all_runs_are_done_and_kept(tiny, store):

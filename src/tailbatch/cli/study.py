@@ -27,14 +27,14 @@ from tailbatch.cli.options import (
     kinds_option,
     label_option,
     named_table,
-    note,
     refuse_missing_file,
 )
 from tailbatch.errors import ResultError, StudyError, printable, require
 from tailbatch.files import replacing
 
 if TYPE_CHECKING:
-    from tailbatch.study import Study
+    from tailbatch.cli.study_display import Live
+    from tailbatch.study import Study, StudyOutcome
 
 app = typer.Typer(
     help="Run the paper's tables and figures, or a custom study.",
@@ -130,41 +130,41 @@ def compare(
 
       tailbatch compare debtags --models mlp,logistic,balanced_logistic,forest
     """
-    from tailbatch.comparison import check_data
-    from tailbatch.results import ResultStore, TrainingPlan
-    from tailbatch.study import Study
+    from tailbatch.comparison import compare as compare_strategies
+    from tailbatch.data import Columns
 
-    if min_rows is not None and preparations != "full":
+    if min_rows is not None and preparations != defaults.PREPARATION:
         raise StudyError(f"--min-rows {min_rows} needs --preparations full, got {preparations}")
     _use_data(data_home)
     for name in data:
         refuse_missing_file(name)
-    table = {
-        "labels": label_option(labels),
-        "missing": "error" if missing is Missing.ERROR else None,
-        "text": text,
-        "kinds": kinds_option(kinds),
-        "text_encoder": text_encoder,
-    }
-    table = {name: value for name, value in table.items() if value}
-    learners = [named_table(text) for text in _names(models)]
-    names = [learner["name"] for learner in learners]
-    study = Study(
-        name="compare",
-        title=f"Strategies compared on {', '.join(Path(name).name for name in data)}",
-        datasets=[{"path": name, **table} for name in data] if table else data,
-        preparations=_names(preparations) if min_rows is None else [f"min-{min_rows}"],
-        models=learners,
-        losses=None if losses is None else [named_table(text) for text in _names(losses)],
-        strategies=_names(strategies),
-        selection_pressures=None if selection_pressures is None else _names(selection_pressures),
-        n_folds=n_folds,
-        seeds=range(seeds),
-        plan=TrainingPlan.suited_to(*names, epochs=epochs, batch_size=batch_size, lr=lr),
-    )
-    _only_errors()
-    note(*check_data(study, ResultStore(store)))
-    _run(study, store, workers, ray, own_name=True)
+    columns = {"text": text, "kinds": kinds_option(kinds), "text_encoder": text_encoder}
+    title = f"Strategies compared on {', '.join(Path(name).name for name in data)}"
+    with _watched(title, store, workers, ray) as (executor, count, live):
+        result = compare_strategies(
+            data,
+            label_option(labels),
+            columns=Columns(missing=missing.value, **{k: v for k, v in columns.items() if v}),
+            models=[named_table(text) for text in _names(models)],
+            losses=None if losses is None else [named_table(text) for text in _names(losses)],
+            strategies=_names(strategies),
+            selection_pressures=None
+            if selection_pressures is None
+            else _names(selection_pressures),
+            preparations=_names(preparations),
+            min_positives=min_rows,
+            n_folds=n_folds,
+            seeds=range(seeds),
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            store=store,
+            workers=count,
+            executor=executor,
+            progress=live.update,
+            allow_failures=True,
+        )
+    _show(result.outcome, store)
 
 
 def demo(
@@ -334,34 +334,48 @@ def import_(
     typer.echo(f"{count:,} runs added to {printable(str(store))}")
 
 
-def _run(
-    study: "Study", folder: Path, workers: int | None, ray: str | None, *, own_name: bool = False
-) -> None:
-    """Run a study with live progress, then report; exit with code 1 if runs failed."""
+def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> None:
+    """Run a study with live progress, then report."""
+    from tailbatch.results import ResultStore
+    from tailbatch.study import run_study
+
+    store, title = ResultStore(folder), study.title or study.name
+    with _watched(title, folder, workers, ray) as (executor, count, live):
+        outcome = run_study(study, store, executor, workers=count, listen=live.update)
+    _show(outcome, folder)
+
+
+@contextmanager
+def _watched(
+    title: str, folder: Path, workers: int | None, ray: str | None
+) -> Iterator[tuple[Callable[[], Executor], int, "Live"]]:
+    """Yield what makes the workers, their number, and a display to tell the progress to."""
+    from tailbatch.cli.study_display import Live, stopped
+
+    with _engine(workers, ray) as (executor, count):
+        live = Live(title, folder, count)
+        try:
+            with _terminable(), live:
+                yield executor, count, live
+        except KeyboardInterrupt as stop:
+            stopped(live.progress, folder)
+            raise typer.Exit(128 + signal.Signals[str(stop) or "SIGINT"]) from None
+
+
+def _show(outcome: "StudyOutcome", folder: Path) -> None:
+    """Report what a study found; exit with code 1 if runs failed."""
     from tailbatch.cli import study_display as display
     from tailbatch.report.page import write_report
     from tailbatch.results import ResultStore
-    from tailbatch.study import PlannedStore, run_study
+    from tailbatch.study import PlannedStore
 
     _only_errors()
-    store = ResultStore(folder)
-    with _engine(workers, ray) as (executor, count):
-        display.announce(study, folder, count)
-        note(*study.notices)
-        try:
-            with _terminable(), display.Live() as live:
-                outcome = run_study(
-                    study, store, executor, workers=count, listen=live.update, own_name=own_name
-                )
-        except KeyboardInterrupt as stopped:
-            display.stopped(live.progress, folder)
-            raise typer.Exit(128 + signal.Signals[str(stopped) or "SIGINT"]) from None
     display.failures(outcome.failures)
     if outcome.failures and not outcome.done + outcome.skipped:
         raise typer.Exit(1)  # there is nothing to report
     page = folder / f"{outcome.plan.name}.html"
     # Another study may have taken the name meanwhile, so the report is on the runs done here.
-    records = PlannedStore(store, outcome.plan)
+    records = PlannedStore(ResultStore(folder), outcome.plan)
     with _writing(page):
         sections = write_report(records, page, study=outcome.plan.name)
     display.summary(sections)
@@ -371,7 +385,7 @@ def _run(
 
 
 def _only_errors() -> None:
-    """Log no warnings: failures are listed at the end, and a line would break the progress bars."""
+    """Log no warnings: the report says what it leaves out."""
     logging.getLogger("tailbatch").setLevel(logging.ERROR)
 
 

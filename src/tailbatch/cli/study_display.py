@@ -1,5 +1,6 @@
 """Terminal output of the commands that compare strategies."""
 
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Self
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tailbatch.cli.options import count
 from tailbatch.errors import printable
+from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
+from tailbatch.study.sources import duration, time_text
 
 if TYPE_CHECKING:
     from tailbatch.report.section import Brief, Section
@@ -71,37 +74,44 @@ def show_status(studies: Mapping[str, StudyProgress]) -> None:
         console.print(Text(f"{printable(name_of(spec))}: {epochs}{_of_all(spec)} epochs done"))
 
 
-def announce(study: Study, folder: Path, workers: int) -> None:
-    """Print what is about to run."""
-    console = Console(highlight=False, stderr=True)
-    console.print(Text(printable(study.title or study.name), style="bold"))
-    console.print(
-        f"{_count(study):,} runs, {workers} at a time; records go to {printable(str(folder))}. "
-        "Press Ctrl-C to stop; run the same command again to resume."
-    )
+class Live(logging.Handler):
+    """Progress of a study: bars on a terminal, otherwise an occasional line; warnings are above it."""
 
-
-class Live:
-    """Progress of a study: bars on a terminal, otherwise an occasional line."""
-
-    def __init__(self) -> None:
+    def __init__(self, title: str, folder: Path, workers: int) -> None:
+        super().__init__(logging.WARNING)
         self.progress: StudyProgress | None = None
+        self._about = title, folder, workers
         self._console = Console(highlight=False, stderr=True)
+        # Names wrap, so that nothing is cut off on a narrow terminal.
         self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            TextColumn("{task.description}", table_column=Column(overflow="fold", ratio=1)),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
             console=self._console,
             transient=True,
+            expand=True,
         )
         self._tasks: dict[str, TaskID] = {}
         self._last = time.monotonic()
 
     def __enter__(self) -> Self:
+        logging.getLogger("tailbatch").addHandler(self)
+        return self
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a warning above the bars."""
+        self._console.print(Text(f"Note: {printable(record.getMessage())}"))
+
+    def _announce(self, progress: StudyProgress) -> None:
+        title, folder, workers = self._about
+        self._console.print(Text(printable(title), style="bold"))
+        self._console.print(
+            f"{progress.total:,} runs, {workers} at a time; records go to {printable(str(folder))}. "
+            "Press Ctrl-C to stop; run the same command again to resume."
+        )
         if self._console.is_terminal:
             self._bars.start()
-        return self
 
     def __exit__(
         self,
@@ -109,10 +119,13 @@ class Live:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        logging.getLogger("tailbatch").removeHandler(self)
         self._bars.stop()
 
     def update(self, progress: StudyProgress) -> None:
         """Show the study's progress."""
+        if self.progress is None:
+            self._announce(progress)
         self.progress = progress
         left = time_text(progress.seconds_left)
         if not self._console.is_terminal:
@@ -213,41 +226,15 @@ def name_of(spec: RunSpec) -> str:
     'scene dela adaptive 16, fold 2, seed 0'
     """
     pressure = f" {text}" if (text := pressure_text(spec.selection_pressure)) else ""
-    arm = "" if spec.strategy == NO_BATCHES else f" {spec.strategy}{pressure}"
-    return f"{spec.dataset} {spec.model}{arm}, fold {spec.fold}, seed {spec.seed}"
+    shown = plain_names([spec.model, spec.strategy])
+    model, strategy = shown[spec.model], shown[spec.strategy]
+    arm = "" if strategy == NO_BATCHES else f" {strategy}{pressure}"
+    return f"{spec.dataset} {model}{arm}, fold {spec.fold}, seed {spec.seed}"
 
 
 def _of_all(spec: RunSpec) -> str:
     """Return the number of epochs where the plan fixes it; a budget in steps depends on the rows."""
     return "" if spec.plan.steps or spec.plan.min_steps else f" of {spec.plan.epochs}"
-
-
-def time_text(seconds: float | None) -> str:
-    """Return a forecast as text, for the end of a sentence.
-
-    Examples
-    --------
-    >>> time_text(None), time_text(42)
-    ('', ', about 42 s left')
-    """
-    return "" if seconds is None else f", {duration(seconds)} left"
-
-
-def duration(seconds: float | None) -> str:
-    """Return roughly how long something takes.
-
-    Examples
-    --------
-    >>> duration(None), duration(42), duration(200), duration(4000)
-    ('not known yet', 'about 42 s', 'about 3 min', 'about 1 h 07 min')
-    """
-    if seconds is None:
-        return "not known yet"
-    if seconds < 90:
-        return f"about {seconds:.0f} s"
-    minutes = round(seconds / 60)
-    hours = f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-    return f"about {hours}"
 
 
 def _count(study: Study) -> int:

@@ -62,9 +62,7 @@ def open_records(path: Path | str | RecordSource) -> RecordSource:
         files = [] if (path / "runs").is_dir() else sorted(path.rglob(f"*{SUFFIX}"))
         return Archives(path, files) if files else ResultStore(path)
     if not path.is_file():
-        raise ResultError(
-            f"there is no store or file of records at {path}: run a study to create one"
-        )
+        raise ResultError(f"there is no store at {path}: run a study to create one")
     return Archive(path)
 
 

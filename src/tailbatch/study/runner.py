@@ -14,11 +14,10 @@ from pathlib import Path
 from tailbatch.errors import ResultError, StudyError, TailbatchError, TrainingInterrupted
 from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
 from tailbatch.study.custom import Custom, can_travel, customs_of, make_known
-from tailbatch.study.forecast import Forecast, cheapest_first
 from tailbatch.study.grid import Study, name_of_its_own
-from tailbatch.study.pool import ThisProcess, interruptible
+from tailbatch.study.pool import ThisProcess, interruptible, leave_if_started_by_a_script
 from tailbatch.study.single import run_and_keep
-from tailbatch.study.sources import Source, facts_of
+from tailbatch.study.sources import Forecast, Source, cheapest_first, facts_of
 
 ATTEMPTS = 2
 _TICK = 0.5  # seconds between checks of the runs in progress
@@ -180,7 +179,7 @@ def run_study(
     workers
         Number of runs in progress at a time.
     listen
-        Called with the progress about twice per second.
+        Called with the progress at the start, and then about twice per second.
     checkpoint_every
         Number of epochs between checkpoints.
     own_name
@@ -198,6 +197,7 @@ def run_study(
     >>> [facts.name for facts in store.datasets().values()]
     ['debtags']
     """
+    leave_if_started_by_a_script()
     store.tidy()
     for notice in study.notices:
         _log.warning("%s", notice)
@@ -223,6 +223,7 @@ def run_study(
             folder = store.path.resolve()
             job = Job(spec, sources[spec.dataset], folder, checkpoint_every, customs)
             (runner.waiting if all(map(can_travel, customs)) else here).append(job)
+    runner.tell()
     runner.work_off(executor)
     if here:
         _say_who_stays(here)
@@ -383,7 +384,7 @@ class _Runner:
             for future in finished:
                 outcome = future.result()
                 self._close(self.under_way.pop(future), outcome)
-            self._tell()
+            self.tell()
 
     def _next(self) -> Job:
         """Take the first run that is not in progress elsewhere, or the first of all."""
@@ -433,7 +434,8 @@ class _Runner:
             self.store.note_pause(job.spec)
         self.waiting.extendleft(reversed(jobs))
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Report the progress."""
         if self.listen is None:
             return
         running = [job.spec for job in self.under_way.values()]
