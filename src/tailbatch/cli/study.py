@@ -138,13 +138,18 @@ def compare(
     _use_data(data_home)
     for name in data:
         refuse_missing_file(name)
-    columns = {"text": text, "kinds": kinds_option(kinds), "text_encoder": text_encoder}
+    columns = Columns(
+        text=text or (),
+        kinds=kinds_option(kinds) or {},
+        missing=missing.value,
+        text_encoder=text_encoder,
+    )
     title = f"Strategies compared on {', '.join(Path(name).name for name in data)}"
     with _watched(title, store, workers, ray) as (executor, count, live):
         result = compare_strategies(
             data,
             label_option(labels),
-            columns=Columns(missing=missing.value, **{k: v for k, v in columns.items() if v}),
+            columns=columns,
             models=[named_table(text) for text in _names(models)],
             losses=None if losses is None else [named_table(text) for text in _names(losses)],
             strategies=_names(strategies),
