@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ import pytest
 from faults.commands import start
 from study_samples import Here, tiny_file
 from tailbatch.cli import main, study, study_display
+from tailbatch.estimator import TailbatchClassifier
 from tailbatch.report.section import Brief, Section
 from tailbatch.results import ResultStore, RunFailure
 
@@ -464,3 +466,19 @@ def test_list_and_show_say_what_there_is(command):
     assert "cal500" in out
     assert "adaptive, chain" in out
     assert "2 of 5" in out
+
+
+def test_the_demo_shows_rare_labels_beside_logistic_regression(command, monkeypatch):
+    quick = partial(TailbatchClassifier, plan__steps=3)
+    monkeypatch.setattr("tailbatch.TailbatchClassifier", quick, raising=False)
+    ran = []
+    monkeypatch.setattr(study, "_run", lambda asked, *_: ran.append(asked.name))
+    code, out, _ = command("demo")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines() if "*" in line and "." in line]
+    rows = [int(line[2]) for line in lines if line[1] == "*"]
+    assert rows == sorted(rows)
+    assert len(rows) == 8
+    assert re.search(r"mean of \d+ rare labels +0\.\d{3} +0\.\d{3}", out)
+    assert re.search(r"mean of 119 labels +0\.\d{3} +0\.\d{3}", out)
+    assert ran == ["demo"]

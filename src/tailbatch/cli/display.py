@@ -6,8 +6,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import typer
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -30,6 +32,7 @@ _SHOWN_LABELS = 20
 _SHOWN_COLUMNS = 30
 _NAMED_LABELS = 24
 _SCORED_LABELS = 40
+_RAREST = 8
 _BAR_WIDTH = 24
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
@@ -202,6 +205,22 @@ def show_labels(table: pd.DataFrame) -> None:
     rest = len(table) - _SCORED_LABELS
     more = f" {count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
     console.print(f"The rarest labels come first; rare ones are marked *.{more}\n")
+
+
+def show_beside(scores: pd.DataFrame, is_rare: NDArray[np.bool_]) -> None:
+    """Print the average precision of several models on the rarest labels, and their means."""
+    models = scores.columns[2:]
+    shown = _table("rarest labels", ">rows", *(f">{model}" for model in models))
+    rarest = scores.assign(rare=is_rare).sort_values("rows", kind="stable").head(_RAREST)
+    for row in rarest.to_dict("records"):
+        values = [number(row[model], 3) for model in models]
+        shown.add_row(_label(row["label"], is_minority=row["rare"]), str(row["rows"]), *values)
+    for name, rows in ("rare labels", scores[is_rare]), ("labels", scores):
+        means = [number(rows[model].mean(), 3) for model in models]
+        shown.add_row(f"mean of {len(rows):,} {name}", "", *means, style="bold")
+    console = Console(highlight=False)
+    console.print(shown)
+    console.print("Average precision on the rows of a test part; rare labels are marked *.\n")
 
 
 def show_rows(title: str, table: pd.DataFrame) -> None:
