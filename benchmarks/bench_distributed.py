@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from benchmarks.harness import publish, table
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.selection import AdaptiveSelector, Selector
+from tailbatch.training import DistributedSelector
 
 N_SAMPLES, BATCH, N_RANKS, BATCHES, ROUNDS = 10**6, 128, 2, 400, 5
 

@@ -12,8 +12,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import TensorDataset
 
 from tailbatch import load_dataset, make_selector
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.huggingface import AcceleratedLoader
+from tailbatch.training import DistributedSelector
 
 EPOCHS = 4
 

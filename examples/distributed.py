@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 
 from tailbatch import load_dataset, make_selector
-from tailbatch.integrations.distributed import DistributedSelector
+from tailbatch.training import DistributedSelector
 
 EPOCHS = 4
 

@@ -23,12 +23,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Data
 
 from tailbatch import make_selector
 from tailbatch.data import load_texts
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.encoders import minilm
 from tailbatch.integrations.pytorch import SelectiveLoader, saved_state
 from tailbatch.losses import make_loss
 from tailbatch.metrics import average_precision_by_label
 from tailbatch.models import set_prior_bias
+from tailbatch.training import DistributedSelector
 
 
 class Texts(Dataset):

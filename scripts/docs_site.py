@@ -36,7 +36,6 @@ ROOMS = (
     "tailbatch.errors",
     "tailbatch.report.page",
     "tailbatch.integrations.pytorch",
-    "tailbatch.integrations.distributed",
     "tailbatch.integrations.lightning",
     "tailbatch.integrations.huggingface",
     "tailbatch.integrations.ray",

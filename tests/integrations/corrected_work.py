@@ -9,14 +9,13 @@ from integrations.huggingface_work import X, Y, make_trainer
 from integrations.lightning_work import ROWS
 from integrations.streams import N_SAMPLES, labels
 from tailbatch.data import MultiLabelDataset, split, stratified_split
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.lightning import SelectionCallback
 from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader
 from tailbatch.losses import weighted_bce
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
-from tailbatch.training import Trainer
+from tailbatch.training import DistributedSelector, Trainer
 
 EPOCHS = 3
 

@@ -14,12 +14,11 @@ from integrations.ranks import kill_this_process
 from integrations.streams import losses, selector
 from tailbatch.data import load_dataset, split, stratified_split
 from tailbatch.errors import SelectionError, TailbatchError
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.losses import Equalized
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
-from tailbatch.training import Callback, LabeledRows, Trainer, weights_digest
+from tailbatch.training import Callback, DistributedSelector, LabeledRows, Trainer, weights_digest
 from tailbatch.training.ranks import telling_ranks
 
 STRATEGIES = ["random", "balanced", "hard", "adaptive", "chain", "minority", "importance"]

@@ -16,9 +16,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from integrations.ranks import kill_this_process
 from integrations.streams import N_SAMPLES, labels, losses, selector
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.huggingface import AcceleratedLoader, SelectiveTrainerMixin
 from tailbatch.integrations.pytorch import IndexedDataset
+from tailbatch.training import DistributedSelector
 
 X = torch.from_numpy(np.random.default_rng(1).random((N_SAMPLES, 4), dtype=np.float32))
 Y = torch.from_numpy(labels().astype(np.float32))

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from integrations.ranks import kill_this_process
 from integrations.streams import N_SAMPLES, labels, losses, selector
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.lightning import SelectionCallback
 from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader
+from tailbatch.training import DistributedSelector
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module=r"lightning\..*")

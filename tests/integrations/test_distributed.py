@@ -18,7 +18,7 @@ from integrations.distributed_work import (
 from integrations.ranks import run_ranks
 from integrations.streams import losses, selector, stream
 from tailbatch.errors import SelectionError, TrainingError, TrainingInterrupted
-from tailbatch.integrations.distributed import DistributedSelector
+from tailbatch.training import DistributedSelector
 from tailbatch.training.ranks import process_group
 
 

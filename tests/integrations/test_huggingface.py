@@ -21,9 +21,9 @@ from integrations.huggingface_work import (
 from integrations.ranks import run_killed, run_ranks
 from integrations.streams import selector, stream
 from tailbatch.errors import SelectionError, StaleSelectionError
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.huggingface import AcceleratedLoader, SelectiveTrainerMixin
 from tailbatch.integrations.pytorch import IndexedDataset
+from tailbatch.training import DistributedSelector
 
 ROWS = IndexedDataset(TensorDataset(X, Y))
 

@@ -11,10 +11,10 @@ from torch.utils.data import TensorDataset
 from integrations import huggingface_work
 from integrations.streams import N_SAMPLES, losses, selector
 from tailbatch.errors import SelectionError
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.huggingface import AcceleratedLoader
 from tailbatch.integrations.lightning import SelectionCallback
 from tailbatch.integrations.pytorch import SelectiveLoader
+from tailbatch.training import DistributedSelector
 
 ROWS = TensorDataset(torch.arange(float(N_SAMPLES)))
 NAMED = r"saved with selection_pressure 64, this selector has 2"

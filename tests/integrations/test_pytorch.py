@@ -10,8 +10,8 @@ from integrations import pytorch_work
 from integrations.ranks import run_killed
 from integrations.streams import N_SAMPLES, losses, selector, stream
 from tailbatch.errors import SelectionError, StaleSelectionError
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader, StatefulBatches
+from tailbatch.training import DistributedSelector
 
 ROWS = TensorDataset(torch.arange(float(N_SAMPLES)))
 INDEXED = IndexedDataset(ROWS)

@@ -11,7 +11,7 @@ import ray
 from patience import HUNG
 from study_samples import contents, run_here, tiny_file, tiny_study
 from tailbatch.errors import TailbatchError
-from tailbatch.integrations.ray import RayExecutor, connected
+from tailbatch.integrations.ray import RayExecutor
 from tailbatch.results import ResultStore
 from tailbatch.study import run_study
 
@@ -65,7 +65,7 @@ def test_calls_run_elsewhere_and_errors_come_back():
 
 
 def test_a_connection_that_is_there_is_kept():
-    with connected("auto"):
+    with RayExecutor.connected("auto"):
         assert ray.is_initialized()
     assert ray.is_initialized()
 
@@ -79,7 +79,7 @@ def test_a_cluster_that_does_not_answer_is_said_clearly(monkeypatch):
     monkeypatch.setattr(ray, "init", refuse)
     with (
         pytest.raises(TailbatchError, match=r"no Ray cluster answers at 10\.0\.0\.1:1"),
-        connected("10.0.0.1:1"),
+        RayExecutor.connected("10.0.0.1:1"),
     ):
         pytest.fail("nobody answers there")
 

@@ -9,13 +9,12 @@ from integrations import huggingface_work, lightning_work
 from integrations.streams import N_SAMPLES, selector
 from tailbatch.data import load_dataset, split, stratified_split
 from tailbatch.errors import SelectionError, TrainingError
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.huggingface import AcceleratedLoader
-from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader, check_rows
+from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader, check_loader
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import UniformSelector
-from tailbatch.training import Trainer
+from tailbatch.training import DistributedSelector, Trainer
 
 ROWS = TensorDataset(torch.arange(2.0 * N_SAMPLES))
 
@@ -67,5 +66,5 @@ def test_a_dataset_of_unknown_length_is_taken_as_it_is():
     class Unsized(Dataset):
         pass
 
-    check_rows(selector(), Unsized())
-    check_rows(selector(), IndexedDataset(Unsized()))
+    check_loader(selector(), Unsized())
+    check_loader(selector(), IndexedDataset(Unsized()))

@@ -1,7 +1,7 @@
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tailbatch.data import load_dataset, split, stratified_split
-from tailbatch.integrations.tensorboard import TensorBoardCallback, scalars, selection_scalars
+from tailbatch.integrations.tensorboard import TensorBoardCallback, scalars
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
@@ -18,7 +18,7 @@ def test_the_curves_and_the_selection_of_a_training(tmp_path):
     training = Trainer(plan, callbacks=[callback]).fit(model, parts, selector)
 
     events = EventAccumulator(str(tmp_path)).Reload()
-    expected = scalars(training.epochs[-1]) | selection_scalars(selector.diagnostics())
+    expected = scalars(training.epochs[-1], selector.diagnostics())
     assert set(events.Tags()["scalars"]) == set(expected)
     for name in (
         "train/batch_objective",

@@ -6,9 +6,9 @@ import pytest
 
 from integrations import huggingface_work, lightning_work
 from integrations.streams import labels
-from tailbatch.integrations.distributed import DistributedSelector
 from tailbatch.integrations.pytorch import IndexedDataset, SelectiveLoader
 from tailbatch.selection import make_selector
+from tailbatch.training import DistributedSelector
 
 
 def lightning(folder, chosen, **limits):

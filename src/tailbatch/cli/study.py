@@ -438,11 +438,11 @@ def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[],
         count = workers or _cores()
         yield partial(WorkerPool, count), count
         return
-    from tailbatch.integrations.ray import RayExecutor, connected
+    from tailbatch.integrations.ray import RayExecutor
 
     # Workers on other machines do not inherit this process's variables.
     environment = {name: os.environ[name] for name in ("TAILBATCH_DATA",) if name in os.environ}
-    with connected(ray):
+    with RayExecutor.connected(ray):
         yield partial(RayExecutor, environment), workers or RayExecutor().workers
 
 

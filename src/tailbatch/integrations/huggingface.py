@@ -17,8 +17,7 @@ from tailbatch.integrations.pytorch import (
     AnySelector,
     IndexedDataset,
     SelectiveLoader,
-    check_read_ahead,
-    check_rows,
+    check_loader,
     corrected_loss,
 )
 from tailbatch.losses import Loss
@@ -41,17 +40,16 @@ STATE = "selector.safetensors"
 
 
 class AcceleratedLoader(DataLoaderStateMixin, SelectiveLoader):  # type: ignore[misc]  # base untyped
-    """A `SelectiveLoader` that Accelerate takes as prepared already.
+    """A `SelectiveLoader` for Accelerate, whose ``prepare`` returns it unchanged.
 
-    ``accelerator.prepare`` would deal out batches a second time on several processes, and its loader
-    reads one batch ahead. This one puts batches on the device and says when an epoch ends, as gradient
-    accumulation needs; ``prepare`` returns it as it is. ``accelerator.save_state`` and ``load_state``
-    include it, so that training resumes in the middle of an epoch.
+    A prepared ``DataLoader`` would split batches a second time and read one batch ahead. This one moves
+    batches to the device and marks the end of an epoch for gradient accumulation.
+    ``accelerator.save_state`` and ``load_state`` include it and resume in the middle of an epoch.
 
     Parameters
     ----------
     accelerator
-        Knows the device and the processes.
+        Gives the device and the number of processes.
     dataset, selector, **options
         As for `SelectiveLoader`; a `DistributedSelector` on several processes.
 
@@ -84,7 +82,7 @@ class AcceleratedLoader(DataLoaderStateMixin, SelectiveLoader):  # type: ignore[
         accelerator.register_for_checkpointing(self)
 
     def __iter__(self) -> Any:
-        """Hand out an epoch on the accelerator's device, its last batch marked as such."""
+        """Yield an epoch's batches on the accelerator's device, the last one marked."""
         self.begin()
         try:
             left = self.selector.batches_left
@@ -106,21 +104,20 @@ else:
 class SelectiveTrainerMixin(_Base):
     """Lets a selector choose the training batches of ``transformers.Trainer``.
 
-    The selector's batch size counts, over all processes, and not ``per_device_train_batch_size``.
+    The selector's batch size replaces ``per_device_train_batch_size`` and counts over all processes.
     Checkpoints include the selector and resume in the middle of an epoch. The Trainer reads
     ``gradient_accumulation_steps`` batches at a time, so ``max_lag`` must be at least one less.
-    Evaluation is as ever.
 
-    The mixin comes first among the bases. A Trainer with a ``compute_loss`` of its own comes after it,
-    and returns ``(loss, outputs)`` when it is asked for the outputs.
+    Put the mixin first among the bases. A Trainer with its own ``compute_loss`` comes after it, and must
+    return ``(loss, outputs)`` when asked for the outputs.
 
     Parameters
     ----------
     selector
-        Chooses the batches of ``train_dataset``; alike on every process.
+        Chooses the batches of ``train_dataset``; the same on every process.
     loss
-        A loss of `tailbatch.losses` to train on in place of the model's own. The selector still hears
-        plain binary cross-entropy.
+        A loss of `tailbatch.losses` that replaces the model's own. The selector still observes plain
+        binary cross-entropy.
     *args, **kwargs
         As for ``Trainer``.
 
@@ -199,12 +196,12 @@ class SelectiveTrainerMixin(_Base):
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return a loader that follows the selector and that Accelerate has not touched."""
         usual = super().get_train_dataloader()
-        check_rows(self.selector, usual.dataset)
         workers = usual.num_workers * (usual.prefetch_factor or 0)
-        check_read_ahead(
+        check_loader(
             self.selector,
-            workers + self.args.gradient_accumulation_steps - 1,
-            "dataloader_num_workers=0 and gradient_accumulation_steps=1",
+            usual.dataset,
+            ahead=workers + self.args.gradient_accumulation_steps - 1,
+            instead="dataloader_num_workers=0 and gradient_accumulation_steps=1",
         )
         return DataLoader(
             IndexedDataset(usual.dataset),
@@ -289,11 +286,11 @@ class SelectiveTrainerMixin(_Base):
         return both
 
     def training_losses(self, outputs: Any, labels: Tensor) -> Tensor:
-        """Return what the Trainer's loss is the mean of, with its graph: (b,) or (b, q).
+        """Return the losses whose mean is the Trainer's loss, with their graph: (b,) or (b, q).
 
-        Corrected selection (``importance``, ``corrected=True``) gives them weights. They are those of
-        `loss`, or else binary cross-entropy, as ``problem_type="multi_label_classification"`` trains
-        on; override it for another loss.
+        Corrected selection (``importance``, ``corrected=True``) weights them. They are those of `loss`,
+        or else binary cross-entropy, as for ``problem_type="multi_label_classification"``; override this
+        for another loss.
         """
         if self._own_loss is not None:
             return self._own_loss.rows(_logits(outputs).float(), labels)
@@ -302,7 +299,7 @@ class SelectiveTrainerMixin(_Base):
         )
 
     def selection_losses(self, outputs: Any, labels: Tensor) -> Tensor:
-        """Return what the selector hears, per sample (b,) or per label (b, q); override at will."""
+        """Return the losses that the selector observes, (b,) or (b, q); may be overridden."""
         return binary_cross_entropy_with_logits(
             _logits(outputs).detach().float(), labels.float(), reduction="none"
         )
@@ -335,10 +332,10 @@ class _SaveSelector(TrainerCallback):
 
 
 class _Unskipped:
-    """The selector's batches, with stand-ins where the Trainer is going to skip some.
+    """The selector's batches, preceded by empty ones where the Trainer skips some.
 
-    A Trainer that resumes skips the batches of the epoch that it has trained on. A loaded selector goes
-    on behind them by itself, so what is skipped here was never drawn.
+    A resumed Trainer skips the batches of the epoch that it has trained on; a loaded selector already
+    continues behind them.
     """
 
     def __init__(self, selector: DistributedSelector) -> None:
@@ -354,7 +351,7 @@ class _Unskipped:
 
 
 class _WithIndex:
-    """A collator for an `IndexedDataset` that adds the index to what another one makes."""
+    """A collator for an `IndexedDataset` that adds the index to another collator's batch."""
 
     def __init__(self, collate: Callable[[list[Any]], dict[str, Any]]) -> None:
         self.collate = collate

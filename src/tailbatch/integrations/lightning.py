@@ -7,7 +7,7 @@ from typing import Any
 from tailbatch.errors import SelectionError, require
 from tailbatch.integrations.pytorch import (
     AnySelector,
-    check_rows,
+    check_loader,
     corrected_loss,
     saved_state,
 )
@@ -27,9 +27,9 @@ class SelectionCallback(Callback):
         losses = binary_cross_entropy_with_logits(self(x), y, reduction="none")
         return {"loss": losses.mean(), "losses": losses}
 
-    With ``in_order=False`` return ``"index"`` as well (`IndexedDataset`). The state goes into Lightning's
-    checkpoints and resumes in the middle of an epoch. Validation does not touch the selector, and with
-    ``accumulate_grad_batches`` each small batch is drawn and observed by itself.
+    With ``in_order=False`` also return ``"index"`` (`IndexedDataset`). Lightning's checkpoints include
+    the selector and resume in the middle of an epoch. With ``accumulate_grad_batches`` every small batch
+    is drawn and observed on its own.
 
     With corrected selection (``importance``, ``corrected=True``) the batch's importance weights are put
     into the loss automatically if it is ``losses.mean()`` or ``losses.sum(1).mean()``. For another loss,
@@ -75,7 +75,7 @@ class SelectionCallback(Callback):
                 "with SelectiveLoader(dataset, selector), without batch_size and shuffle"
             )
         # A plain DataLoader(dataset, batch_sampler=selector) has not checked this itself.
-        check_rows(self.selector, getattr(trainer.train_dataloader, "dataset", None))
+        check_loader(self.selector, getattr(trainer.train_dataloader, "dataset", None))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the loss of each step have the weights of corrected selection."""
@@ -102,11 +102,11 @@ class SelectionCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Give the module its own step back."""
-        vars(pl_module).pop("training_step", None)
+        self.on_fit_end(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Agree on the epoch: Lightning's own ``set_epoch`` does not reach batch samplers."""
-        # Where they agree, workers may have begun the epoch already, and it has to continue.
+        """Set the selector's epoch, as Lightning's own ``set_epoch`` does not reach batch samplers."""
+        # If they agree, workers may have begun the epoch already, and it must continue.
         if self.selector.epoch != trainer.current_epoch:
             self.selector.set_epoch(trainer.current_epoch)
 
@@ -126,7 +126,7 @@ class SelectionCallback(Callback):
             )
         self.selector.observe(outputs["losses"], outputs.get("index"))
         if trainer.is_last_batch:
-            # Lightning takes the epoch as done now, without asking the loader for more.
+            # Lightning ends the epoch here, without asking the loader for more.
             self.selector.set_epoch(trainer.current_epoch + 1)
 
     def state_dict(self) -> dict[str, Any]:

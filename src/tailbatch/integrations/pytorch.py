@@ -84,10 +84,9 @@ class SelectiveLoader(DataLoader[Any]):
                     f"{name} is decided by the selector: leave it out "
                     "(shuffling or batching a second time would undo the selection)"
                 )
-        check_rows(selector, dataset)
         super().__init__(dataset, batch_sampler=cast(Any, selector), **options)
         self.selector = selector
-        check_read_ahead(selector, self.num_workers * (self.prefetch_factor or 0), "num_workers=0")
+        check_loader(selector, dataset, ahead=self.num_workers * (self.prefetch_factor or 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the selector's state as tensors and plain values; on every rank alike."""
@@ -202,19 +201,32 @@ def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any)
     )
 
 
-def check_rows(selector: AnySelector, dataset: object) -> None:
-    """Refuse a dataset that has other rows than the selector draws, where its length is known."""
+def check_loader(
+    selector: AnySelector, dataset: object, *, ahead: int = 0, instead: str = "num_workers=0"
+) -> None:
+    """Refuse a loader with other rows than the selector's, or that draws further ahead than allowed.
+
+    Parameters
+    ----------
+    selector
+        What the loader draws from.
+    dataset
+        Its rows are counted where it has a length.
+    ahead, instead
+        How many batches are drawn ahead of their losses, and what would make that 0.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import UniformSelector
+    >>> check_loader(UniformSelector(6, batch_size=4), range(6))
+    """
     if isinstance(dataset, IndexedDataset):
-        dataset = dataset.dataset
+        dataset = dataset.dataset  # which need not have a length
     if isinstance(dataset, Sized) and len(dataset) != selector.n_samples:
         raise SelectionError(
             f"the selector draws from {selector.n_samples} rows, the dataset has {len(dataset)}: make "
             "the selector from the labels of exactly these rows, in the same order"
         )
-
-
-def check_read_ahead(selector: AnySelector, ahead: int, instead: str) -> None:
-    """Refuse a loader that draws more batches ahead of their losses than the selector allows."""
     if ahead > selector.max_lag:
         raise SelectionError(
             f"{ahead} batches are drawn ahead of their losses here, and the selector has max_lag="

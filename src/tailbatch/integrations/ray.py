@@ -15,34 +15,6 @@ RETRIES = 3
 """How often Ray does a call again whose worker process or machine was lost."""
 
 
-@contextmanager
-def connected(address: str = "auto") -> Iterator[None]:
-    """Connect to a Ray cluster for the length of the block.
-
-    Parameters
-    ----------
-    address
-        ``"auto"``: the cluster running on this machine, or a new local one where there is none;
-        otherwise a cluster's address, such as ``"ray://head:10001"``. A program that has called
-        ``ray.init`` itself keeps its own connection.
-    """
-    ray: Any = require("ray", extra="ray")
-    if ray.is_initialized():
-        yield
-        return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        ray.init(address=address, **quiet)
-    except ConnectionError as error:
-        if address != "auto":
-            raise TailbatchError(f"no Ray cluster answers at {address}: {error}") from error
-        ray.init(include_dashboard=False, **quiet)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
 class RayExecutor(Executor):
     """Runs each call on one processor of the Ray cluster that the program is connected to.
 
@@ -57,7 +29,7 @@ class RayExecutor(Executor):
 
     Examples
     --------
-    >>> with connected("auto"), RayExecutor() as executor:  # doctest: +SKIP
+    >>> with RayExecutor.connected("auto"), RayExecutor() as executor:  # doctest: +SKIP
     ...     executor.submit(divmod, 7, 3).result()
     (2, 1)
     """
@@ -69,6 +41,31 @@ class RayExecutor(Executor):
         )
         self._under_way: dict[Future[Any], Any] = {}
         self._closed = False
+
+    @staticmethod
+    @contextmanager
+    def connected(address: str = "auto") -> Iterator[None]:
+        """Connect to a Ray cluster for the length of the block.
+
+        ``"auto"`` is the cluster running on this machine, or a new local one where there is none. Others
+        have an address, such as ``"ray://head:10001"``. A program that has called ``ray.init`` itself
+        keeps its own connection.
+        """
+        ray: Any = require("ray", extra="ray")
+        if ray.is_initialized():
+            yield
+            return
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        try:
+            ray.init(address=address, **quiet)
+        except ConnectionError as error:
+            if address != "auto":
+                raise TailbatchError(f"no Ray cluster answers at {address}: {error}") from error
+            ray.init(include_dashboard=False, **quiet)
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
     @property
     def workers(self) -> int:

@@ -39,16 +39,16 @@ class TensorBoardCallback(Callback):
         if self._writer is None:
             # A training that is resumed writes over what a later epoch of its predecessor had left.
             self._writer = SummaryWriter(self._folder, purge_step=epoch.number)
-        values = scalars(epoch)
-        if self._selector is not None:
-            values |= selection_scalars(self._selector.diagnostics())
-        for name, value in values.items():
+        drawn = None if self._selector is None else self._selector.diagnostics()
+        for name, value in scalars(epoch, drawn).items():
             self._writer.add_scalar(name, value, epoch.number)
         self._writer.flush()
 
 
-def scalars(epoch: Epoch) -> dict[str, float]:
+def scalars(epoch: Epoch, diagnostics: SelectionDiagnostics | None = None) -> dict[str, float]:
     """Return an epoch's numbers by name, for any logger that takes names and numbers.
+
+    With a selector's `diagnostics`, the figures of selection are included.
 
     Examples
     --------
@@ -66,25 +66,15 @@ def scalars(epoch: Epoch) -> dict[str, float]:
         "selection/distinct_share": epoch.distinct_share,
         **{f"validation/{name}": value for name, value in epoch.validation.items()},
     }
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def selection_scalars(diagnostics: SelectionDiagnostics) -> dict[str, float]:
-    """Return a selector's diagnostics by name, for any logger that takes names and numbers.
-
-    Examples
-    --------
-    >>> from tailbatch.selection import UniformSelector
-    >>> selection_scalars(UniformSelector(8, batch_size=4).diagnostics())["selection/lag"]
-    0
-    """
-    known = {
-        "selection/effective_sample_size": diagnostics.effective_sample_size,
-        "selection/effective_pressure": diagnostics.effective_pressure,
-        "selection/distinct_share": diagnostics.distinct_share,
-        "selection/minority_share": diagnostics.minority_share,
-        "selection/seconds": diagnostics.seconds,
-        "selection/lag": diagnostics.lag,
-        "selection/dropped_batches": diagnostics.dropped_batches,
-    }
+    if diagnostics is not None:
+        figures = (
+            "effective_sample_size",
+            "effective_pressure",
+            "distinct_share",
+            "minority_share",
+            "seconds",
+            "lag",
+            "dropped_batches",
+        )
+        known |= {f"selection/{name}": getattr(diagnostics, name) for name in figures}
     return {name: value for name, value in known.items() if value is not None}

@@ -1,5 +1,6 @@
 """The one loop: draw, step, observe; validation; the best epoch; checkpoints."""
 
+from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.optimizers import check_scheduler
 from tailbatch.training.progress import Callback, Epoch, Training, weights_digest
 from tailbatch.training.rows import LabeledRows, Rows, prefers_sparse, score_rows
@@ -7,6 +8,7 @@ from tailbatch.training.trainer import Trainer, choose_device
 
 __all__ = [
     "Callback",
+    "DistributedSelector",
     "Epoch",
     "LabeledRows",
     "Rows",
