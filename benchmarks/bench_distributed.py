@@ -53,7 +53,7 @@ class _Selected:
         self.collective = 0.0
         gather = self.selector._gather
 
-        def timed(message: bytes) -> npt.NDArray[np.uint8]:
+        def timed(message: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
             start = time.perf_counter()
             gathered = gather(message)
             self.collective += time.perf_counter() - start

@@ -14,7 +14,6 @@ from tailbatch.selection import Selector, weighted_mean
 from tailbatch.training.ranks import telling_ranks, this_group
 
 _Losses: TypeAlias = npt.NDArray[np.float32]
-_NUMBER = 8  # bytes of a message that hold the batch number
 
 
 class _Slice(NamedTuple):
@@ -183,41 +182,33 @@ class DistributedSelector:
             The slice they belong to; by default the oldest that is waiting for losses.
         """
         with telling_ranks():
-            self._observe(losses, index)
-
-    def _observe(self, losses: Any, index: npt.ArrayLike | None) -> None:
-        position = self._find(index)
-        part = self._out[position]
-        values = torch.as_tensor(losses).detach().to("cpu", torch.float32).numpy()
-        if len(values) != len(part.local):
-            raise SelectionError(
-                f"losses must have one row for each of the {len(part.local)} samples of this rank's "
-                f'slice, got {len(values)}; compute the loss with reduction="none"'
-            )
-        del self._out[position]
-        self._held.append((part, values))
-        if len(self._held) >= self.gather_every or (self._left == 0 and not self._out):
-            self._flush()
+            position = self._find(index)
+            part = self._out[position]
+            values = torch.as_tensor(losses).detach().to("cpu", torch.float32).numpy()
+            if len(values) != len(part.local):
+                raise SelectionError(
+                    f"losses must have one row for each of the {len(part.local)} samples of this rank's "
+                    f'slice, got {len(values)}; compute the loss with reduction="none"'
+                )
+            del self._out[position]
+            self._held.append((part, values))
+            if len(self._held) >= self.gather_every or (self._left == 0 and not self._out):
+                self.flush()
 
     def flush(self) -> None:
         """Exchange the losses held back by `gather_every`; every rank does so before saving."""
         with telling_ranks():
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._group is None:
-            for part, values in self._held:
-                self.selector.observe(values, part.whole)
-            self._held.clear()
-        if not self._held:
-            return
-        messages = self._gather(b"".join(self._message(*item) for item in self._held))
-        start = 0
-        for part, values in self._held:
-            end = start + _NUMBER + self._largest(part) * values[0].nbytes
-            self._deliver(part, values.shape[1:], messages[:, start:end])
-            start = end
-        self._held.clear()
+            # Taken out first: what a rank refused must not come again with the next batch.
+            held, self._held = self._held, []
+            if self._group is None:
+                for part, values in held:
+                    self.selector.observe(values, part.whole)
+            elif held:
+                messages = self._gather(np.concatenate([self._message(*item) for item in held]))
+                for part, values in held:
+                    size = 1 + self._largest(part) * values[0].size
+                    self._deliver(part, values.shape[1:], messages[:, :size])
+                    messages = messages[:, size:]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the selector's state, the same on every rank; one rank may save it for all.
@@ -256,15 +247,12 @@ class DistributedSelector:
     # ---- slices ------------------------------------------------------------------------------
 
     def _slice(self, whole: npt.NDArray[np.int64]) -> _Slice:
-        # As even as possible: the first ranks take one more when the batch does not divide evenly.
-        start, end = (
-            rank * (len(whole) // self._n_ranks) + min(rank, len(whole) % self._n_ranks)
-            for rank in (self._rank, self._rank + 1)
-        )
-        local = whole[start:end]
+        parts = np.array_split(whole, self._n_ranks)  # the first ones are longer if any
+        local = parts[self._rank]
         self._number += 1
         if len(local) == 0:
             return _Slice(self._number, whole, whole[:1], 0, padded=True)
+        start = sum(map(len, parts[: self._rank]))
         return _Slice(self._number, whole, local, start, padded=False)
 
     def _largest(self, part: _Slice) -> int:
@@ -313,7 +301,8 @@ class DistributedSelector:
         self._agreed = True
 
     def _refuse_other_selectors(self) -> None:
-        digests = self._gather(f"{self.gather_every:8} {self.selector.digest()}".encode())
+        own = f"{self.gather_every:8} {self.selector.digest()}".encode()
+        digests = self._gather(np.frombuffer(own, dtype=np.uint8))
         other = np.flatnonzero((digests != digests[0]).any(axis=1))
         if len(other):
             raise SelectionError(
@@ -321,34 +310,34 @@ class DistributedSelector:
                 "with the same seed and settings, on every rank, and load the same state"
             )
 
-    def _message(self, part: _Slice, values: _Losses) -> bytes:
+    def _message(self, part: _Slice, values: _Losses) -> _Losses:
         """Return a slice's losses as a message: the batch number, then rows up to the largest slice."""
-        rows = np.zeros((self._largest(part), *values.shape[1:]), dtype=np.float32)
+        # A float32 holds whole numbers below 2^24 exactly.
+        message = np.zeros(1 + self._largest(part) * values[0].size, dtype=np.float32)
+        message[0] = part.number % 2**24
         if not part.padded:
-            rows[: len(values)] = values
-        return np.int64(part.number).tobytes() + rows.tobytes()
+            message[1 : 1 + values.size] = values.ravel()
+        return message
 
-    def _gather(self, message: bytes) -> npt.NDArray[np.uint8]:
+    def _gather(self, message: npt.NDArray[Any]) -> _Losses:
         """Return the messages of all ranks, which must have the same size, one per row."""
-        own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        gathered = torch.empty(self._n_ranks, len(own), dtype=torch.uint8)
+        own = torch.from_numpy(message.astype(np.float32))
+        gathered = torch.empty(self._n_ranks, len(own))
         this_group().finish(
             dist.all_gather(list(gathered.unbind()), own, group=self._group, async_op=True)
         )
         return gathered.numpy()
 
-    def _deliver(
-        self, part: _Slice, tail: tuple[int, ...], messages: npt.NDArray[np.uint8]
-    ) -> None:
+    def _deliver(self, part: _Slice, tail: tuple[int, ...], messages: _Losses) -> None:
         """Hand the losses of a whole batch, in its order, to the selector."""
-        numbers = messages[:, :_NUMBER].copy().view(np.int64).ravel().tolist()
+        numbers = messages[:, 0].astype(int).tolist()
         if len(set(numbers)) > 1:
             raise SelectionError(
                 f"the ranks are not at the same batch (they are at {numbers}): every rank must observe "
                 "every batch, in the order drawn; nothing else may deal out the batches a second time "
                 "(Accelerate's prepare, a DistributedSampler) and loaders keep in_order=True"
             )
-        rows = messages[:, _NUMBER:].copy().view(np.float32).reshape(self._n_ranks, -1, *tail)
+        rows = messages[:, 1:].reshape(self._n_ranks, -1, *tail)
         sizes = [len(share) for share in np.array_split(part.whole, self._n_ranks)]
         losses = np.concatenate([own[:size] for own, size in zip(rows, sizes, strict=True)])
         self.selector.observe(losses, part.whole)

@@ -19,16 +19,8 @@ _SMALL = 20_000  # rows up to which the loss over all training rows is measured 
 class Evaluation:
     """Scores of the validation rows, and the training loss in epochs where the plan asks for it.
 
-    Parameters
-    ----------
-    model
-        Measured in its state at the time of the call.
-    parts, train
-        The data, and its training rows in the form the loop holds them.
-    plan
-        Specifies the epochs in which the training loss is measured and kept for every sample.
-    metrics
-        Names of the validation metrics; None: all.
+    The model is measured in its state at the time of the call; `train` holds the training rows as the
+    loop does, and `metrics` names the validation metrics, None for all.
     """
 
     def __init__(

@@ -25,10 +25,9 @@ _EPOCHS_TRIED = 1_000  # of an endless training, by `check_scheduler`
 class AdamMini(torch.optim.Optimizer):
     """AdamW with one second moment per output unit (Zhang et al., 2024, arXiv 2406.16793).
 
-    Adam divides every weight's step by the size of that weight's own gradient, so a weight between a
-    rare feature and a rare label, which is mostly noise, moves as far as any other. Here the weights
-    into one unit share one gradient size: a rare label still gets its full step, and within it
-    features count in proportion to their gradients.
+    Adam divides each weight's step by the size of its own gradient, so the weight between a rare feature
+    and a rare label, mostly noise, moves as far as any other. Here the weights into one unit share one
+    gradient size: a rare label gets its full step, and features count by their gradients within it.
 
     A sparse gradient updates only the rows it has, so a step costs as much as the batch has features.
     It needs a weight whose rows share their moments. Such a weight has no first moment: each gradient
@@ -192,19 +191,10 @@ def _cosine_factor(step: int, warm_up: int, total: int) -> float:
 
 
 class LearningRate:
-    """The rates of a plan: each group's base rate times the schedule's factor for the step.
+    """The rates of a plan: each parameter group's own rate times the schedule's factor for the step.
 
     A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, and is then left to the
     torch scheduler, if any, once per epoch; a cosine one follows `_cosine_factor` throughout.
-
-    Parameters
-    ----------
-    optimizer
-        Its groups carry their base rates.
-    plan
-        Gives the schedule, the warm-up, the scheduler's name and its options.
-    steps_per_epoch
-        Batches per epoch.
 
     Examples
     --------
@@ -311,13 +301,6 @@ class WeightAverage:
     initial weights have no influence. Buffers are not averaged: those that change are moving averages
     already.
 
-    Parameters
-    ----------
-    model
-        The model whose parameters to average; they are tracked in place, not copied at each step.
-    decay
-        Between 0 and 1.
-
     Examples
     --------
     >>> layer = nn.Linear(1, 1, bias=False)
@@ -363,10 +346,7 @@ class WeightAverage:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue from saved averages; their number and shapes must match the parameters."""
-        if len(state) != len(self._values):
-            raise ValueError(f"it averages {len(state)} tensors, the model has {len(self._values)}")
-        for position, value in enumerate(self._values):
-            saved = state[str(position)]
+        for value, saved in zip(self._values, state.values(), strict=True):
             if saved.shape != value.shape:
                 raise ValueError(f"its averaged weights have shape {tuple(saved.shape)}")
             value.copy_(saved)

@@ -18,9 +18,17 @@ from tailbatch.models import MultiLabelModel, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import SelectionDiagnostics, Selector
 from tailbatch.selection.diagnostics import label_exposure
+from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.evaluation import Evaluation
 from tailbatch.training.optimizers import LearningRate, WeightAverage, make_optimizer
+from tailbatch.training.ranks import Ranks
 from tailbatch.training.rows import LabeledRows, prefers_sparse
+
+_PLAIN = (
+    *("step", "seconds", "best_epoch", "best_weights"),
+    *("evaluated_at", "waited", "warm_up_digest", "times_drawn"),
+)
+"""What a `Progress` saves as it is."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +99,7 @@ class Callback:
 class Progress:
     """What the loop changes from step to step, and what has to be saved for it to continue.
 
-    Parameters
-    ----------
-    plan, model, parts, selector, sample_weight
-        As for `Trainer.fit`.
-    seed, device, metrics
-        As for `Trainer`.
+    The arguments are those of `Trainer` and `Trainer.fit`.
     """
 
     def __init__(
@@ -114,6 +117,8 @@ class Progress:
         self.plan, self.model, self.parts, self.selector = plan, model, parts, selector
         self.seed, self.device, self.metrics = seed, device, metrics
         self.sample_weight = sample_weight
+        self.view: Selector | DistributedSelector = selector  # what the loop draws from
+        self.ranks: Ranks | None = None
         sparse = prefers_sparse(model, parts.train.X, device)
         self.train = LabeledRows(parts.train, device, sparse_batches=sparse)
         self.n_epochs = plan.n_epochs(parts.train.n_samples)
@@ -242,23 +247,17 @@ class Progress:
     def state_dict(self) -> dict[str, Any]:
         """Return everything from which training continues bit for bit."""
         return {
+            **{name: getattr(self, name) for name in _PLAIN},
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
             "rate": self.rate.state_dict(),
             "selector": self.selector.state_dict(),
-            "step": self.step,
-            "seconds": self.seconds,
+            "average": {} if self.average is None else self.average.state_dict(),
             "epochs": [asdict(epoch) for epoch in self.epochs],
+            # As an array, because a list of millions would be JSON.
             "batch_objectives": np.array(self.batch_objectives),
             "sample_losses": self.evaluation.sample_losses,
             "sample_objectives": self.evaluation.sample_objectives,
-            "best_epoch": self.best_epoch,
-            "best_weights": self.best_weights,
-            "evaluated_at": self.evaluated_at,
-            "waited": self.waited,
-            "average": {} if self.average is None else self.average.state_dict(),
-            "warm_up_digest": self.warm_up_digest,
-            "times_drawn": self.times_drawn,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -267,15 +266,12 @@ class Progress:
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.rate.load_state_dict(state["rate"])
+        for name in _PLAIN:
+            setattr(self, name, state[name])
         self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
-        self.step, self.seconds = int(state["step"]), float(state["seconds"])
         self.batch_objectives = state["batch_objectives"].tolist()
         self.evaluation.sample_losses = dict(state["sample_losses"])
         self.evaluation.sample_objectives = dict(state["sample_objectives"])
-        self.best_epoch, self.best_weights = int(state["best_epoch"]), state["best_weights"]
-        self.evaluated_at, self.waited = int(state["evaluated_at"]), int(state["waited"])
-        self.warm_up_digest = str(state["warm_up_digest"])
-        self.times_drawn[:] = state["times_drawn"]
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -28,10 +28,7 @@ _TOLD = "_tailbatch_ranks_know"
 class Ranks:
     """The ranks of one process group, as one of them sees them; or this process alone.
 
-    Parameters
-    ----------
-    store
-        The store the process group was made with; None without a group.
+    `store` is the one the process group was made with, None without a group.
 
     Examples
     --------

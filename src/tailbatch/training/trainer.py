@@ -10,7 +10,6 @@ from itertools import chain, islice
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -23,21 +22,13 @@ from tailbatch.errors import TrainingError, TrainingInterrupted, setting
 from tailbatch.files import sweep
 from tailbatch.losses.base import refuse_weights
 from tailbatch.metrics import METRICS
-from tailbatch.models import (
-    MultiLabelModel,
-    Step,
-    reusing_gradients,
-    seeded,
-    sparse_gradients,
-)
+from tailbatch.models import MultiLabelModel, Step, reusing_gradients, seeded, sparse_gradients
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import resume_training, save_training
 from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.progress import Callback, Progress, Training
-from tailbatch.training.ranks import Ranks, telling_ranks, this_group
-
-AnySelector: TypeAlias = Selector | DistributedSelector
+from tailbatch.training.ranks import telling_ranks, this_group
 
 _SPARSE_GRADIENTS = 0.5
 """Share of the features in a batch below which gradients are sparse, where the optimizer takes them."""
@@ -51,7 +42,7 @@ class Trainer:
     plan
         Optimizer, epochs, batch size and the rest.
     seed
-        Determines the noise of each step (dropout, sampling): training with the same seed agrees.
+        Determines the noise of each step (dropout, sampling).
     device
         ``"cpu"``, ``"cuda"``, ... or ``"auto"``: an accelerator if there is one.
     callbacks
@@ -154,40 +145,37 @@ class Trainer:
                 sweep(self.checkpoint.parent)
                 if self.checkpoint.exists():
                     resume_training(self.checkpoint, progress)
-            # The view over ranks also knows which batch is at hand where losses may come late.
-            view = DistributedSelector(selector) if together or selector.max_lag else selector
+            if together:
+                progress.ranks = this_group()
+            if together or selector.max_lag:
+                # The view over ranks also knows which batch is at hand where losses may come late.
+                progress.view = DistributedSelector(selector)
             stopping: AbstractContextManager[list[signal.Signals]] = (
                 _noting_signals() if self.checkpoint else nullcontext([])
             )
-            with stopping as signals, self._gradients_of(progress, together=together):
+            with stopping as signals, self._gradients_of(progress):
                 while not progress.finished:
-                    self._train_epoch(progress, view, this_group() if together else None, signals)
+                    self._train_epoch(progress, signals)
             return progress.result()
 
-    def _train_epoch(
-        self,
-        progress: Progress,
-        selector: AnySelector,
-        ranks: Ranks | None,
-        signals: list[signal.Signals],
-    ) -> None:
+    def _train_epoch(self, progress: Progress, signals: list[signal.Signals]) -> None:
         """Train on the batches of an epoch, or as many as the remaining steps allow, and evaluate it."""
-        is_first = ranks is None or ranks.rank == 0
-        callbacks = self.callbacks if is_first else ()
+        is_first = progress.ranks is None or progress.ranks.rank == 0
+        callbacks, selector = self.callbacks if is_first else (), progress.view
         progress.model.train()
         left = math.inf if self.plan.steps is None else self.plan.steps - progress.step
         # An epoch that is not cut short is iterated to its end: only then does the selector count it.
         batches = iter(selector) if left >= selector.batches_left else islice(selector, int(left))
         since = perf_counter()
         for index in batches:
-            objective = self._train_on(index, progress, selector, ranks)
+            objective = self._train_on(index, progress)
             # The clock stands still while callbacks draw progress bars or save.
             progress.seconds += perf_counter() - since
             progress.close_batch(objective)
             for callback in callbacks:
                 callback.on_batch(progress.step, len(selector), objective)
             if self.checkpoint:
-                self._stop_if_asked(self.checkpoint, progress, ranks, signals)
+                self._stop_if_asked(self.checkpoint, progress, signals)
             since = perf_counter()
         progress.seconds += perf_counter() - since
         epoch = progress.close_epoch()
@@ -196,19 +184,15 @@ class Trainer:
         if self.checkpoint and is_first and epoch.number % self.checkpoint_every == 0:
             save_training(self.checkpoint, progress)
 
-    def _train_on(
-        self,
-        index: NDArray[np.int64],
-        progress: Progress,
-        selector: AnySelector,
-        ranks: Ranks | None,
-    ) -> float:
+    def _train_on(self, index: NDArray[np.int64], progress: Progress) -> float:
         """Take one step on a batch, give the selector its losses, and return its objective."""
-        model, rows = progress.model, progress.sample_weight
+        model, selector, weight = progress.model, progress.view, progress.sample_weight
         x, y = progress.train.fetch(index)  # (b, d), (b, q)
         progress.rate.before_step(progress.step)
         with seeded(self.seed, "step", progress.step, device=self.device):
-            output = _weighted_step(model, x, y, selector, None if rows is None else rows[index])
+            output = _weighted_step(
+                model, x, y, selector, None if weight is None else weight[index]
+            )
             # Losses that nobody listens to are not computed: a tenth of the time of a small step.
             listens = progress.selector.needs_losses or progress.selector.corrected
             losses = (
@@ -221,19 +205,19 @@ class Trainer:
                 values = losses if listens else output.sample_objective
                 raise self._diverged(progress, values, index)
             progress.optimizer.zero_grad(set_to_none=True)
-            if ranks is None:
+            if progress.ranks is None:
                 torch.autograd.backward([output.objective])
             else:
-                objective = _backward_on_ranks(model, output, selector, ranks)
+                objective = _backward_on_ranks(progress, output)
             if self.plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), self.plan.gradient_clip)
             progress.optimizer.step()
         selector.observe(losses.cpu().float().numpy())
         return objective
 
-    def _gradients_of(self, progress: Progress, *, together: bool) -> AbstractContextManager[None]:
+    def _gradients_of(self, progress: Progress) -> AbstractContextManager[None]:
         """Return how the sparse layers of the model make their gradients."""
-        if together:
+        if progress.ranks is not None:
             # Averaging over ranks writes gradient rows that this rank's batch did not touch.
             return nullcontext()
         takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
@@ -242,14 +226,9 @@ class Trainer:
             return sparse_gradients(progress.model)
         return reusing_gradients(progress.model)
 
-    def _stop_if_asked(
-        self,
-        path: Path,
-        progress: Progress,
-        ranks: Ranks | None,
-        signals: list[signal.Signals],
-    ) -> None:
+    def _stop_if_asked(self, path: Path, progress: Progress, signals: list[signal.Signals]) -> None:
         """Save a checkpoint and stop if a signal reached this process, or that of another rank."""
+        ranks = progress.ranks
         asked = torch.tensor(float(len(signals)), device=self.device)
         if ranks is not None:
             # Every rank gets the same answer, so all of them stop after the same step.
@@ -302,15 +281,14 @@ def _noting_signals() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
-def _backward_on_ranks(
-    model: MultiLabelModel, output: Step, selector: AnySelector, ranks: Ranks
-) -> float:
+def _backward_on_ranks(progress: Progress, output: Step) -> float:
     """Leave the gradients of the global batch on every rank, and return its objective."""
-    scale = selector.loss_scale() if isinstance(selector, DistributedSelector) else 1.0
+    view, ranks = progress.view, this_group()
+    scale = view.loss_scale() if isinstance(view, DistributedSelector) else 1.0
     factor = torch.full_like(output.objective, scale)
     torch.autograd.backward([output.objective], [factor])
     objective = output.objective.detach() * factor
-    gradients = (p.grad for p in model.parameters() if p.grad is not None)
+    gradients = (p.grad for p in progress.model.parameters() if p.grad is not None)
     ranks.average(chain(gradients, [objective]))
     return objective.item()
 
@@ -319,7 +297,7 @@ def _weighted_step(
     model: MultiLabelModel,
     x: Tensor,
     y: Tensor,
-    selector: AnySelector,
+    selector: Selector | DistributedSelector,
     sample_weight: NDArray[np.float64] | None = None,
 ) -> Step:
     """Return a model's step, with the latest batch's importance weights and its rows' own, if any."""
