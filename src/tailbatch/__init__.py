@@ -2,13 +2,13 @@
 
 The subpackages, lowest layer first; each imports only from those above it in this list:
 
-- ``errors``, ``files``, ``seeds``: exceptions, crash-safe writing, random streams
+- ``errors``, ``files``, ``seeds``, ``defaults``: exceptions, crash-safe writing, random streams, defaults
 - ``registry``: names of strategies, models and losses
 - ``data``: readers, checked datasets, folds and scaling
 - ``imbalance``: label and neighborhood statistics
 - ``losses``: losses per sample and label, with weights for rare labels (the lowest to import torch)
 - ``selection``: strategies: losses in, batches of indices out (no torch)
-- ``models``: the five networks of the paper and an MLP
+- ``models``: the default ensemble, the five networks of the paper and an MLP
 - ``metrics``, ``stats``, ``results``: metrics, significance tests, run specifications and records
 - ``training``, ``analysis``, ``classical``: the training loop, run comparisons, scikit-learn baselines
 - ``estimator``, ``study``, ``report``, ``integrations``: scikit-learn API, studies, reports, adapters
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.selection import make_selector
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _TOP_LEVEL = {
     "MultiLabelDataset": "tailbatch.data",
