@@ -9,7 +9,13 @@ from sklearn.metrics import average_precision_score
 from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.analysis import Arm, Dataset, Learner, analyze
 from tailbatch.analysis.best import best_setting
-from tailbatch.analysis.comparisons import comparisons, overall, results, tuned
+from tailbatch.analysis.comparisons import (
+    between_models,
+    comparisons,
+    overall,
+    results,
+    tuned,
+)
 from tailbatch.analysis.curves import (
     agreement_panels,
     batch_size_panel,
@@ -23,7 +29,7 @@ from tailbatch.analysis.curves import (
     sample_losses,
     smoothed,
 )
-from tailbatch.analysis.fairness import fairness_checks
+from tailbatch.analysis.fairness import fairness_checks, still_learning, with_epochs
 from tailbatch.analysis.labels import (
     label_facts,
     label_pairs,
@@ -574,6 +580,43 @@ def test_the_best_setting_is_chosen_on_validation_rows_and_measured_on_test_rows
     assert best_setting(one[one["fold"] < 2], metrics).gain.p != best_setting(one, metrics).gain.p
     assert best_setting(one[one["arm"] == RANDOM], metrics) is None
     assert best_setting(runs[:0], metrics) is None
+
+
+def test_two_datasets_are_tested_one_by_one():
+    rows = [(arm, fold, 0) for arm in ("random", "hard") for fold in range(5)]
+    values = [0.30, 0.31, 0.29, 0.30, 0.32, 0.40, 0.42, 0.40, 0.41, 0.43]
+    scene = runs_of(rows, macro_f=values)
+    yeast = scene.assign(data=[Dataset("yeast")] * 10, macro_f=[*values[:5], *values[4::-1]])
+    made = best_setting(pd.concat([scene, yeast]), ["macro_f"])
+    assert [name for name, *_ in made.by_dataset] == ["scene", "yeast"]
+    assert made.tested
+    assert not made.significant
+    assert made.by_dataset[0][2] < 0.001 < 0.9 < made.by_dataset[1][2]
+    assert best_setting(scene, ["macro_f"]).by_dataset == ()
+
+
+def test_models_are_tested_against_the_first_that_draws_batches():
+    rows = [("random", fold, 0) for fold in range(5)]
+    ensemble = runs_of(rows, macro_f=[0.30, 0.31, 0.29, 0.30, 0.32])
+    ensemble = ensemble.assign(learner=[Learner("ensemble")] * 5)
+    hard = ensemble.assign(arm=[Arm("hard")] * 5)
+    logistic = ensemble.assign(learner=[Learner("a_logistic")] * 5, arm=[Arm("none")] * 5)
+    logistic = logistic.assign(macro_f=[0.20, 0.22, 0.19, 0.20, 0.21])
+    made = overall(between_models(pd.concat([ensemble, hard, logistic])), ["macro_f"])
+    (row,) = made.itertuples()
+    assert (str(row.arm), row.win, row.loss) == ("a_logistic", 0, 1)
+    assert row.high < 0
+    assert row.p_holm < 0.001
+    assert between_models(ensemble).empty
+
+
+def test_the_epochs_are_those_that_ran():
+    runs = pd.DataFrame({"digest": ["a"], "plan_epochs": 5, "best_epoch": 40})
+    curves = pd.DataFrame({"digest": ["a"] * 72, "number": range(1, 73)})
+    empty = pd.DataFrame()
+    ran = with_epochs(Evidence(runs=runs, curves=curves, labels=empty, losses=empty)).runs
+    assert ran["epochs"].tolist() == [72]
+    assert not still_learning(ran).any()
 
 
 def test_labels_are_listed_by_name_rarest_first(grid):

@@ -78,7 +78,7 @@ def test_a_dataset_that_lies_in_two_folders_is_shown_once(tmp_path):
     ours = make_store(tmp_path / "ours", make_specs(folds=1), arrays=False)
     before = read_store(ours).datasets
     key, facts = next(iter(ours.datasets().items()))
-    ours.keep_dataset(replace(facts, path="/elsewhere/data.arff"), "another" + key[7:])
+    ours.keep_dataset(replace(facts, path="/elsewhere/data.arff"), "0123456" + key[7:])
     assert len(ours.datasets()) == len(before) + 1
     assert (
         read_store(ours)
@@ -156,7 +156,8 @@ def test_a_file_cut_short_is_said_to_be(archive, tmp_path):
 
 def test_nothing_at_a_path_is_said():
     with pytest.raises(
-        ResultError, match=r"^there is no store at nowhere: run a study to create one"
+        ResultError,
+        match=r"^there is no store or file of records at nowhere: run a study to create one",
     ):
         open_records("nowhere")
 

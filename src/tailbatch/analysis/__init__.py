@@ -11,6 +11,7 @@ import pandas as pd
 from tailbatch.analysis.best import Best, best_setting
 from tailbatch.analysis.comparisons import (
     baseline_arm,
+    between_models,
     comparisons,
     overall,
     primary,
@@ -27,7 +28,7 @@ from tailbatch.analysis.curves import (
     pressure_panel,
     sample_losses,
 )
-from tailbatch.analysis.fairness import fairness_checks
+from tailbatch.analysis.fairness import fairness_checks, with_epochs
 from tailbatch.analysis.keys import CELL, Arm, Cell, Dataset, Learner, by_label
 from tailbatch.analysis.labels import label_facts, minority_gains
 from tailbatch.analysis.naming import named
@@ -50,6 +51,8 @@ class Analysis:
     results: pd.DataFrame
     comparisons: pd.DataFrame
     overall: pd.DataFrame
+    models: pd.DataFrame
+    models_by_dataset: pd.DataFrame
     wilcoxon: pd.DataFrame
     ranks: pd.DataFrame
     tuned: dict[str, pd.DataFrame]
@@ -76,11 +79,12 @@ def analyze(evidence: Evidence) -> Analysis:
     >>> analyze(gather([])).overall.empty
     True
     """
-    evidence = named(evidence)
+    evidence = with_epochs(named(evidence))
     runs = evidence.runs
     metrics = shown_metrics(runs)
     means = results(runs, metrics)
     pairs = comparisons(runs, metrics)
+    learners = between_models(runs)
     curves = mean_curves(evidence)
     labels = label_facts(evidence)
     losses = sample_losses(evidence)
@@ -93,6 +97,8 @@ def analyze(evidence: Evidence) -> Analysis:
         results=means,
         comparisons=pairs,
         overall=overall(runs, metrics),
+        models=overall(learners, metrics),
+        models_by_dataset=comparisons(learners, metrics),
         wilcoxon=wilcoxon_by_model(pairs, printed_tests()),
         ranks=mean_ranks(means, metrics),
         tuned=tuned_by_strategy(runs),

@@ -23,7 +23,7 @@ from tailbatch.analysis.inference import (
     over_folds,
     sign,
 )
-from tailbatch.analysis.keys import CELL, Arm, Cell, by_label
+from tailbatch.analysis.keys import CELL, Arm, Cell, Learner, by_label
 from tailbatch.data.preparation import is_whole
 from tailbatch.metrics import METRICS, TUNED
 from tailbatch.stats import holm
@@ -237,6 +237,38 @@ def comparisons(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
         rows.append((*row, *over_folds(folds, gains, ratio)[1:], percent, len(gains), outcome))
     columns = ["baseline_mean", "mean", "gain", "low", "high", "p", "percent", "pairs", "outcome"]
     return pd.DataFrame(rows, columns=[*CELL, "arm", "metric", *columns])
+
+
+def between_models(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that compare learners: each learner is an arm, the first one the baseline.
+
+    A learner is represented by its runs with the baseline's batches, or without batches. Empty if there
+    is only one. Learners that draw batches come first.
+
+    Examples
+    --------
+    >>> from tailbatch.analysis.keys import Learner
+    >>> runs = pd.DataFrame({"learner": [Learner("mlp"), Learner("forest")], "data": "scene",
+    ...                      "arm": [Arm("random"), Arm("none")], "fold": 0, "seed": 0})
+    >>> [str(arm) for arm in sorted(between_models(runs)["arm"])]
+    ['mlp', 'forest']
+    """
+    if runs.empty:
+        return runs
+    base = baseline_arm(primary(runs)["arm"])
+    plain = runs[[arm == base or not arm.draws_batches for arm in runs["arm"]]]
+    last = {
+        learner: not arm.draws_batches
+        for learner, arm in zip(plain["learner"], plain["arm"], strict=True)
+    }
+    if len(last) < 2:
+        return runs[:0]
+    order = sorted(last, key=lambda learner: (last[learner], learner))
+    arms = {learner: Arm(str(learner), None, place=turn) for turn, learner in enumerate(order)}
+    return plain.assign(
+        arm=[arms[learner] for learner in plain["learner"]],
+        learner=[Learner("")] * len(plain),
+    )
 
 
 def _pairs(runs: pd.DataFrame, metrics: list[str]) -> Iterator[tuple[Cell, Arm, str, Pairs]]:

@@ -1,5 +1,6 @@
 """What was run, and whether the compared runs differ only in the arm."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pandas as pd
 from tailbatch.analysis.comparisons import baseline_arm, primary
 from tailbatch.analysis.gains import PAIR
 from tailbatch.analysis.keys import CELL
+from tailbatch.results.frames import Evidence
 
 #: Columns of the runs' frame that must agree between runs of one cell, fold and seed.
 SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
@@ -65,7 +67,7 @@ def still_learning(runs: pd.DataFrame) -> "pd.Series[bool]":
     >>> still_learning(pd.DataFrame({"best_epoch": [95, 96], "plan_epochs": 100})).tolist()
     [False, True]
     """
-    late = runs["best_epoch"] > 0.95 * runs["plan_epochs"]
+    late = runs["best_epoch"] > 0.95 * runs.get("epochs", runs["plan_epochs"])
     return late & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else late
 
 
@@ -96,6 +98,24 @@ def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:
     if late.empty:
         return "learned", "cannot be told", 0, len(baseline)
     return "learned", "agrees" if late.mean() <= 0.5 else "differs", int(late.sum()), len(late)
+
+
+def with_epochs(evidence: Evidence) -> Evidence:
+    """Return the evidence whose runs say how many ``epochs`` ran; a minimum of steps can add some.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"digest": ["a", "b"], "plan_epochs": 5})
+    >>> curves = pd.DataFrame({"digest": ["b"] * 72, "number": range(1, 73)})
+    >>> empty = pd.DataFrame()
+    >>> both = with_epochs(Evidence(runs=runs, curves=curves, labels=empty, losses=empty))
+    >>> both.runs["epochs"].tolist()
+    [5, 72]
+    """
+    runs = evidence.runs
+    ran = evidence.curves.groupby("digest", observed=True)["number"].max().reindex(runs["digest"])
+    ran = ran.reset_index(drop=True).set_axis(runs.index)
+    return replace(evidence, runs=runs.assign(epochs=ran.fillna(runs["plan_epochs"]).astype(int)))
 
 
 def what_ran(runs: pd.DataFrame) -> dict[str, int]:

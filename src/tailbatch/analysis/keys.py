@@ -85,6 +85,8 @@ class Arm(Key):
     usual
         The strategy's primary arm, whose label is just the strategy's name; by default the one with
         the strategy's own pressure and no options.
+    place
+        Its order in reports; by default the strategy's.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Arm(Key):
     rate: str | None = None
     best_of: int | None = None
     usual: "Arm | None" = field(default=None, compare=False, repr=False)
+    place: int | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.pressure is _OWN:
@@ -144,7 +147,8 @@ class Arm(Key):
         numbers: tuple[float, ...] = ()
         if self.pressure != self._primary.pressure and not isinstance(self.pressure, str | None):
             numbers = self.pressure if isinstance(self.pressure, tuple) else (self.pressure,)
-        return strategy_place(self.strategy), self.strategy, numbers, self._label
+        place = strategy_place(self.strategy) if self.place is None else self.place
+        return place, self.strategy, numbers, self._label
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,9 +59,9 @@ def write_report(
     ...     ResultStore(folder).add(RunRecord(spec=spec, validation={}, test={"macro_f": value},
     ...                                       history=(), best_epoch=1, warm_up_digest="c"))
     >>> sections = write_report(folder, folder / "report.html")
-    >>> sections[0].brief.sentences[0][:38]
-    'Best: adaptive, Macro-F 0.6000, +20.0%'
-    >>> "Best: adaptive" in (folder / "report.html").read_text()
+    >>> sections[0].brief.sentences[0][:40]
+    'Too little ran to say what is best: a te'
+    >>> "Too little ran" in (folder / "report.html").read_text()
     True
     """
     records = open_records(store)
@@ -154,7 +154,8 @@ def _subtitle(runs: pd.DataFrame) -> str:
     if not arms:
         return "Models without batches: no strategies to compare."
     strategies = ", ".join(arm.strategy for arm in arms)
-    epochs = " or ".join(str(value) for value in sorted(runs["plan_epochs"].unique()))
+    few, many = runs["epochs"].min(), runs["epochs"].max()
+    epochs = f"{few}" if few == many else f"{few} to {many}"
     return f"Comparing {strategies}: {epochs} epochs, test results at the best validation epoch."
 
 

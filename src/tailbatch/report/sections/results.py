@@ -56,7 +56,8 @@ def wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFram
     (['0.5000', '0.6000 ± 0.1000'], [False, True])
     """
     keys = ["learner", "data", "arm"]
-    half = (results["high"] - results["low"]) / 2
+    # The longer side: the other one may be cut at what the metric can take.
+    half = np.maximum(results["high"] - results["mean"], results["mean"] - results["low"])
     ends = [f" ± {width:.4f}" if np.isfinite(width) else "" for width in half]
     texts = [cell_text(mean) + end for mean, end in zip(results["mean"], ends, strict=True)]
     table = results.assign(text=texts).pivot(index=keys, columns="metric", values=["text", "best"])

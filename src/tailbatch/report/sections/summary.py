@@ -1,6 +1,6 @@
 """The outcome: a sentence per strategy, what was run, and the change of every metric."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,18 +9,38 @@ import pandas as pd
 
 from tailbatch.analysis import Analysis
 from tailbatch.analysis.best import Best, Setting
-from tailbatch.analysis.comparisons import claimed, with_batches, with_best
+from tailbatch.analysis.comparisons import adjusted, claimed, with_batches, with_best
 from tailbatch.analysis.fairness import what_ran
 from tailbatch.analysis.inference import LEVEL, coverage_text
 from tailbatch.analysis.keys import Arm
 from tailbatch.metrics import TUNED, metric_facts
 from tailbatch.report import panels
 from tailbatch.report.export import MISSING, cell_text
-from tailbatch.report.section import Block, Brief, FileTable, Section, Story, View, folded
+from tailbatch.report.section import (
+    Block,
+    Brief,
+    FileTable,
+    Section,
+    Story,
+    View,
+    folded,
+    titled,
+    view,
+)
+from tailbatch.stats import FEWEST_DATASETS
 
 #: Metrics that a terminal has room for.
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
 _SETTING = ["learner", "arm", "varied"]
+_BY_DATASET = {
+    "data": "Dataset",
+    "learner": "Model",
+    "arm": "Compared",
+    "metric": "Metric",
+    "percent": "Change, %",
+    "pairs": "Pairs",
+    "p": "p (Holm)",
+}
 _TUNED = "tuned: with the threshold of each label tuned on the validation rows"
 _INFERENCE = (
     "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
@@ -40,14 +60,13 @@ def summary(story: Story) -> Section:
     analysis = story.analysis
     evidence, table = analysis.evidence, analysis.overall
     several = analysis.results["learner"].nunique() > 1
-    top = analysis.best is None or _is_top(analysis.best, settings(analysis.results))
-    first = [headline(analysis.best, several=several, top=top)] if analysis.best else []
-    said = [*first, *sentences(table, analysis.baseline).values()]
+    first = _headlines(analysis)
+    said = [*first, *sentences(table, analysis.baseline).values(), *_between_models(analysis)]
     late = still_learning(analysis)
     blocks = [Block("lines", said) if said else Block("text", _NOTHING)]
     blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
     blocks += [folded(_settings_view(analysis))] if several else []
-    blocks += [Block("note", f"{_INFERENCE}{_coverage(table)}")] if said else []
+    blocks += [Block("note", f"{_INFERENCE}{_coverage(analysis)}")] if said else []
     counts = what_ran(evidence.runs)
     if "strategies" in counts:  # a model without batches has none
         counts["strategies"] = with_batches(evidence.runs)["strategy"].nunique()
@@ -55,7 +74,13 @@ def summary(story: Story) -> Section:
     if len(evidence.absent):
         text = f"{len(evidence.absent):,} of the planned runs are missing."
         blocks += [Block("alert", (text, "missing", "See which."))]
-    blocks += [Block("changes", _changes(analysis))] if len(table) else []
+    changed = _changes(table, str(analysis.baseline), _averaged(analysis)) if len(table) else []
+    if len(analysis.models):
+        changed += _changes(
+            analysis.models, _first_model(analysis), _averaged(analysis, models=False)
+        )
+    blocks += [Block("changes", changed)] if changed else []
+    blocks += [folded(by_dataset)] if (by_dataset := _tests_by_dataset(analysis)) else []
     return Section(
         id="summary",
         title="Summary",
@@ -65,53 +90,117 @@ def summary(story: Story) -> Section:
             FileTable(
                 "overall", table, f"Change against the baseline in percent{_averaged(analysis)}"
             ),
+            FileTable("models", analysis.models, "Change against the first model in percent"),
             FileTable("runs", evidence.runs),
         ),
         figures={"gains": partial(panels.gains_figure, table, story.looks)} if len(table) else {},
-        brief=_brief(analysis, tuple([*first, *filter(None, [late])])),
+        brief=_brief(analysis, tuple([*first, *_between_models(analysis), *filter(None, [late])])),
     )
 
 
-def _coverage(overall: pd.DataFrame) -> str:
-    """Say how well the intervals over datasets hold, where the table has some."""
-    datasets = overall.loc[overall["low"].notna(), "datasets"].max() if len(overall) else 0
-    text = coverage_text(datasets)
+def _headlines(analysis: Analysis) -> list[str]:
+    if analysis.best is None:
+        return []
+    several = analysis.results["learner"].nunique() > 1
+    top = _is_top(analysis.best, settings(analysis.results))
+    table = analysis.overall
+    rows = table[(table["metric"] == analysis.best.metric) & table["significant"]]
+    clear = [str(arm) for arm in rows.loc[rows["percent"] > 0, "arm"]]
+    return [headline(analysis.best, several=several, top=top, clear=clear)]
+
+
+def _between_models(analysis: Analysis) -> list[str]:
+    """Return one sentence per model: how it compares with the first one."""
+    return list(sentences(analysis.models, _first_model(analysis)).values())
+
+
+def _first_model(analysis: Analysis) -> str:
+    names = {str(arm) for arm in analysis.models["arm"]}
+    learners = sorted(
+        {
+            (not arm.draws_batches, learner)
+            for learner, arm in zip(
+                analysis.results["learner"], analysis.results["arm"], strict=True
+            )
+        }
+    )
+    return next((str(learner) for _, learner in learners if str(learner) not in names), "")
+
+
+def _tests_by_dataset(analysis: Analysis) -> View | None:
+    """Return the test on each dataset, where there are several but too few for one over datasets."""
+    both = pd.concat([analysis.comparisons, analysis.models_by_dataset])
+    both = both[both["metric"].isin(claimed(analysis.metrics)) & both["p"].notna()]
+    if not 1 < both["data"].nunique() < FEWEST_DATASETS:
+        return None
+    corrected = both.assign(p=adjusted(both["p"]))
+    caption = (
+        "Tests on each dataset: change in percent, and p-values corrected for all of this table"
+    )
+    return view(titled(corrected), caption, _BY_DATASET)
+
+
+def _coverage(analysis: Analysis) -> str:
+    """Say how well the intervals over datasets hold, where a table has some."""
+    tables = pd.concat([analysis.overall, analysis.models])
+    datasets = tables.loc[tables["low"].notna(), "datasets"].max()
+    text = coverage_text(0 if pd.isna(datasets) else int(datasets))
     return f" Of the interval over datasets: {text[0].lower()}{text[1:]}" if text else ""
 
 
-def headline(best: Best, *, several: bool = False, top: bool = True) -> str:
-    """Return which setting is best for rare labels, by how much, and whether that is significant.
+def headline(
+    best: Best, *, several: bool = False, top: bool = True, clear: Sequence[str] = ()
+) -> str:
+    """Return what to do for rare labels: the setting that is clearly better, or else nothing new.
 
     With `several` learners compared, the setting's learner is named, too. If it is not at the `top` of
-    the test rows, too, the headline says that the validation rows chose it.
+    the test rows, the headline says that the validation rows chose it. `clear` are strategies that are
+    better than the baseline after Holm's correction.
     """
-    learners = {best.setting.learner, *([best.reference.learner] if best.reference else [])}
-
-    def name(setting: Setting) -> str:
-        if not setting.arm.draws_batches:
-            return str(setting.learner)
-        named = several or len(learners) > 1
-        return f"{setting.learner} with {setting.arm} batches" if named else str(setting.arm)
-
+    setting, reference = best.setting, best.reference
+    several = several or setting.learner != reference.learner
     metric = metric_facts(best.metric)
-    text = f"Best{' for rare labels' if metric.minority else ''}: {name(best.setting)}, "
-    text += f"{metric.title} {best.value:.4f}"
-    if best.gain is None or best.reference is None:
-        return text
-    percent, low, high = best.gain[:3]
-    if percent == low == high == 0:
-        same = f"{name(best.setting)} and {name(best.reference)} are the same on every fold"
-        return f"{text.partition(':')[0]}: no difference. {same}, {metric.title} {best.value:.4f}"
-    known = np.isfinite([low, high]).all()
-    interval = f" (95% interval {signed(low)} to {signed(high)})" if known else " (no interval)"
-    text += f", {signed(percent)}%{interval} against {name(best.reference)}"
-    if percent < 0 or not top:  # chosen on validation rows, and not the best on test rows
-        text = f"{text[:4]} on the validation rows{text[4:]} on the test rows"
+    rare = " for rare labels" if metric.minority else ""
+    name, other = (_setting_name(each, several) for each in (setting, reference))
+    measured = f"{metric.title} {best.value:.4f}, {_against(best, other)}"
+    if best.gain[:3] == (0, 0, 0):
+        same = f"{name} and {other} are the same on every fold"
+        return f"No difference{rare}: {same}, {metric.title} {best.value:.4f}"
     if not best.tested:
-        return f"{text}: not tested, which takes three folds or six datasets"
-    verdict = "significant" if best.significant else "not significant, so it may be chance"
-    p = "< 0.001" if best.gain.p < 0.0005 else f"= {best.gain.p:.3f}"
-    return f"{text}: {verdict} (p {p})"
+        return (
+            f"Too little ran to say what is best{rare}: a test takes three folds of a dataset, or six "
+            f"datasets. Chosen on the validation rows: {name}, {measured}"
+        )
+    if best.significant:
+        seen = " on the validation rows" if not top else ""
+        return f"Best{seen}{rare}: {name}, {measured}: significant"
+    chosen = f"hosen on the validation rows: {name}, {measured}, not significant"
+    if setting.learner != reference.learner:
+        return f"No model is clearly better{rare}. C{chosen}"
+    keep = min(setting.arm, reference.arm)  # the baseline, whether it was chosen or not
+    if clear:
+        return f"Clearly better{rare} than {keep}: {', '.join(clear)}; but c{chosen}"
+    return f"Keep {keep} batches: no strategy is clearly better{rare}. C{chosen}"
+
+
+def _setting_name(setting: Setting, several: bool) -> str:
+    if not setting.arm.draws_batches:
+        return str(setting.learner)
+    return f"{setting.learner} with {setting.arm} batches" if several else str(setting.arm)
+
+
+def _against(best: Best, other: str) -> str:
+    """Return the gain on the test rows, with its interval and p-values as far as there are any."""
+    change = f"{signed(best.gain.percent)}%" if best.by_dataset else _interval(*best.gain[:3])
+    text = f"{change} against {other} on the test rows"
+    if best.by_dataset:
+        each = [f"{name} {signed(gain.percent)}% ({_p(p)})" for name, gain, p in best.by_dataset]
+        return f"{text}; by dataset {', '.join(each)}"
+    return text if pd.isna(best.gain.p) else f"{text} ({_p(best.gain.p)})"
+
+
+def _p(p: float) -> str:
+    return "no test" if pd.isna(p) else "p < 0.001" if p < 0.0005 else f"p = {p:.3f}"
 
 
 def _is_top(best: Best, table: pd.DataFrame) -> bool:
@@ -133,7 +222,7 @@ def still_learning(analysis: Analysis) -> str:
     )
 
 
-def sentences(overall: pd.DataFrame, baseline: Arm | None) -> dict[Arm, str]:
+def sentences(overall: pd.DataFrame, baseline: Arm | str | None) -> dict[Arm, str]:
     """Return one quotable sentence per arm, from `comparisons.overall`.
 
     The claims come first, in the order in which they were listed; arms are sorted by their gain in the
@@ -195,21 +284,20 @@ def signed(percent: float) -> str:
     return f"{round(percent, 1) + 0.0:+.1f}"
 
 
-def _averaged(analysis: Analysis) -> str:
+def _averaged(analysis: Analysis, *, models: bool = True) -> str:
     """Return over what the changes are averaged, for the end of a sentence.
 
     On one dataset with one learner that is nothing.
     """
-    drawing = with_batches(analysis.results)
-    learners, datasets = drawing["learner"].nunique(), analysis.overall["datasets"].max()
-    over = [f"{learners} models"] if learners > 1 else []
+    drawing, table = with_batches(analysis.results), analysis.overall if models else analysis.models
+    learners, datasets = drawing["learner"].nunique(), table["datasets"].max()
+    over = [f"{learners} models"] if learners > 1 and models else []
     over += [f"{datasets} datasets"] if datasets > 1 else []
     return f", averaged over {' and '.join(over)}" if over else ""
 
 
-def _changes(analysis: Analysis) -> list[dict[str, Any]]:
+def _changes(overall: pd.DataFrame, baseline: str, averaged: str) -> list[dict[str, Any]]:
     """Return each arm's table of all metrics, with the intervals as positions on one common axis."""
-    overall, baseline = analysis.overall, analysis.baseline
     ends = np.array([0.0, *overall[["low", "high", "percent"]].to_numpy(dtype=float).ravel()])
     ends = ends[np.isfinite(ends)]
     low, width = ends.min(), max(float(np.ptp(ends)), 1e-9)
@@ -219,7 +307,7 @@ def _changes(analysis: Analysis) -> list[dict[str, Any]]:
 
     views = []
     for arm, group in _best_first(overall):
-        caption = f"{arm} against {baseline}: change{_averaged(analysis)}"
+        caption = f"{arm} against {baseline}: change{averaged}"
         rows = [_change_row(row, position) for _, row in group.iterrows()]
         views.append({"arm": str(arm), "caption": f"{caption}; positive is better", "rows": rows})
     return views
@@ -372,7 +460,8 @@ def _cells(
 def _mean(row: pd.Series) -> tuple[str, bool]:
     text = f"{'*' if row['best'] else ''}{row['mean']:.4f}"
     if pd.notna(row["low"]):
-        text += f"\n±{(row['high'] - row['low']) / 2:.4f}"
+        # The longer side: the other one may be cut at what the metric can take.
+        text += f"\n±{max(row['high'] - row['mean'], row['mean'] - row['low']):.4f}"
     return text, bool(row["best"])
 
 
