@@ -72,7 +72,7 @@ def test_compare_runs_reports_and_goes_on(command, tmp_path):
     assert code == 0, err
     assert "4 runs, 1 at a time" in err
     assert "minority" in out
-    assert "Best for rare labels" in " ".join(out.split())
+    assert "for rare labels" in " ".join(out.split())
     (name,) = names()
     assert re.fullmatch(r"compare-tiny-[0-9a-f]{8}", name)
     assert f"Report: records/{name}.html" in out

@@ -55,7 +55,7 @@ class Best(NamedTuple):
 
 
 def best_setting(runs: pd.DataFrame, metrics: list[str]) -> Best | None:
-    """Return the setting with the best mean over datasets of the first claimed metric that all of them have.
+    """Return the setting with the best mean over datasets of the first claimed metric all runs have.
 
     It is chosen by the metric on validation rows if recorded there, otherwise on test rows. The
     reference is the baseline arm with the same learner; for the baseline arm itself, the runner-up.
