@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 
 from tailbatch import defaults
 from tailbatch.data import Columns, MultiLabelDataset, save_npz, stratified_folds
+from tailbatch.data.dataset import stored_by_values
 from tailbatch.data.preparation import is_whole, prepare
 from tailbatch.data.tables import no_features
 from tailbatch.errors import DataError, StudyError, require
@@ -492,7 +494,8 @@ def _datasets(
 def _from_two(X: Any, Y: Any, columns: Columns, name: str) -> MultiLabelDataset:
     if not hasattr(X, "columns"):
         labels = getattr(Y, "columns", None)
-        return MultiLabelDataset.from_arrays(X, Y, name=name, label_names=labels)
+        dataset = MultiLabelDataset.from_arrays(X, Y, name=name, label_names=labels)
+        return replace(dataset, X=stored_by_values(dataset.X))
     if not hasattr(Y, "shape"):
         read = {key: value for key, value in vars(columns).items() if key != "labels"}
         return MultiLabelDataset.from_frame(X, labels=Y, name=name, **read)

@@ -90,6 +90,18 @@ def printable(text: str) -> str:
     )
 
 
+def markdown_escaped(text: str) -> str:
+    r"""Return text that Markdown prints literally on one line, with any HTML and control characters.
+
+    Examples
+    --------
+    >>> markdown_escaped("<b> | *x*")
+    '&lt;b> \\| \\*x\\*'
+    """
+    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", printable(" ".join(text.split())))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return the end of an error message for an unknown name: the closest match, and all names.
 

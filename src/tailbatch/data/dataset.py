@@ -40,6 +40,10 @@ Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
 FEWEST_POSITIVES = 5
 """Positives below which a label is too rare to be measured as a rare one."""
 
+SPARSE_SHARE = 0.1
+"""Share of nonzero features up to which sparse products are faster than dense ones (measured)."""
+
+_MOST_CELLS = 1 << 27  # of a mostly empty matrix that is made dense: a gigabyte
 _CELLS_PER_BLOCK = 1 << 20
 _NAMED_BARS = 30  # labels whose names fit below a plot
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -395,6 +399,28 @@ class MultiLabelDataset:
         missing = None if self.missing is None else stored_labels(self.missing[:, chosen])
         Y = stored_labels(self.Y[:, chosen])
         return replace(self, Y=Y, label_names=names, missing=missing)
+
+
+def stored_by_values(X: Features) -> Features:
+    """Return features as CSR where few values are not zero, else as an array, however they came.
+
+    A model must not depend on the container. Up to a tenth of values that are not zero is CSR, which
+    models multiply without the zeros. More is an array, unless that would take gigabytes and most
+    values are zero.
+
+    Examples
+    --------
+    >>> type(stored_by_values(np.eye(20))).__name__, type(stored_by_values(np.eye(5))).__name__
+    ('csr_array', 'ndarray')
+    >>> stored_by_values(csr_array([[1.0, 2.0]])).tolist()
+    [[1.0, 2.0]]
+    """
+    cells = X.shape[0] * X.shape[1]
+    if isinstance(X, np.ndarray):
+        return csr_array(X) if np.count_nonzero(X) <= SPARSE_SHARE * cells else X
+    used = X.count_nonzero()
+    few = used <= SPARSE_SHARE * cells or (used <= cells / 2 and cells > _MOST_CELLS)
+    return X if few else X.toarray()
 
 
 def rare_by_count(counts: IntArray, min_positives: int) -> NDArray[np.bool_]:

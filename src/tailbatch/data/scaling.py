@@ -46,12 +46,14 @@ class Scaling(ABC):
         return cls._fit(X)
 
     def transform(self, X: Features) -> Features:
-        """Return the scaled features, in the storage they came in."""
+        """Return the scaled features; sparse ones stay sparse where zeros stay zeros."""
         n_features = len(getattr(self, fields(self)[0].name))
         if X.shape[1] != n_features:
             raise DataError(f"the scaling was fitted on {n_features} features, got {X.shape[1]}")
         if isinstance(X, np.ndarray):
             return self._scale(X, slice(None))
+        if self._scale(np.zeros((1, n_features), dtype=X.dtype), slice(None)).any():
+            return self._scale(X.toarray(), slice(None))  # zeros do not stay zeros
         scaled = sparse.csr_array(X, copy=True)
         scaled.data = self._scale(scaled.data, scaled.indices)
         scaled.eliminate_zeros()

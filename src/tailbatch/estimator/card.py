@@ -10,6 +10,7 @@ from scipy.special import expit
 
 import tailbatch
 from tailbatch.data import Parts
+from tailbatch.errors import markdown_escaped, printable
 from tailbatch.estimator.fitting import plan_of
 from tailbatch.imbalance import label_cardinality, mean_imbalance_ratio
 from tailbatch.metrics import METRICS, by_label, evaluate
@@ -76,7 +77,7 @@ def model_card(classifier: "TailbatchClassifier") -> str:
     model = classifier.model if isinstance(classifier.model, str) else "a custom module"
     lines = ["# Multi-label classifier", ""]
     lines += [
-        f"Trained by tailbatch: {model}, {len(classifier.label_names_):,} labels. "
+        f"Trained by tailbatch: {markdown_escaped(model)}, {len(classifier.label_names_):,} labels. "
         "Load it with `TailbatchClassifier.load(folder)`, or run `tailbatch predict`.",
         "",
         "## Data",
@@ -98,13 +99,16 @@ def model_card(classifier: "TailbatchClassifier") -> str:
         ]
     if classifier.columns_ is not None:
         lines += ["", "| column | taken for | why |", "|---|---|---|"]
-        taken = list(classifier.columns_.taken.items())
-        lines += [f"| {_cell(n)} | {t.kind} | {_cell(t.why)} |" for n, t in taken[:_SHOWN_COLUMNS]]
-        if len(taken) > _SHOWN_COLUMNS:
-            lines.append(f"| {len(taken) - _SHOWN_COLUMNS:,} more | | |")
+        columns = list(classifier.columns_.taken.items())
+        lines += [
+            f"| {markdown_escaped(name)} | {taken.kind} | {markdown_escaped(taken.why)} |"
+            for name, taken in columns[:_SHOWN_COLUMNS]
+        ]
+        if len(columns) > _SHOWN_COLUMNS:
+            lines.append(f"| {len(columns) - _SHOWN_COLUMNS:,} more | | |")
     lines += ["", "## Settings", ""]
     settings = settings_used(classifier)
-    lines += [f"- {name}: `{_cell(_plain(value))}`" for name, value in sorted(settings.items())]
+    lines += [f"- {name}: {_code(value)}" for name, value in sorted(settings.items())]
     lines.append(f"- best epoch: {classifier.best_epoch_} of {len(classifier.history_)}")
     if "metrics" in facts:
         lines += ["", "## On the validation rows", ""]
@@ -155,17 +159,15 @@ def _label_rows(classifier: "TailbatchClassifier", facts: dict[str, Any]) -> lis
                                                    "f", "threshold")]  # fmt: skip
         cells = ["-" if value != value else f"{value:.3f}" for value in numbers]
         rows.append(
-            f"| {_cell(classifier.label_names_[label])} | "
+            f"| {markdown_escaped(classifier.label_names_[label])} | "
             f"{'yes' if classifier.minority_labels_[label] else ''} | {int(positives[label]):,} | "
             f"{int(table['support'][label]):,} | {' | '.join(cells)} |"
         )
     return rows
 
 
-def _plain(value: Any) -> str:
-    return str(value) if isinstance(value, str | int | float | bool | None) else repr(value)[:80]
-
-
-def _cell(text: str) -> str:
-    """Return text that stays in its cell of a table."""
-    return " ".join(str(text).replace("|", "\\|").split())
+def _code(value: Any) -> str:
+    """Return a setting as code; text that code cannot hold is escaped instead."""
+    plain = isinstance(value, str | int | float | bool | None)
+    text = printable(" ".join((str(value) if plain else repr(value)[:80]).split()))
+    return markdown_escaped(text) if "`" in text else f"`{text}`"

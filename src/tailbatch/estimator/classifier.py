@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from tailbatch import defaults
 from tailbatch.data import (
@@ -20,6 +20,7 @@ from tailbatch.data import (
     fit_scaling,
     stratified_split,
 )
+from tailbatch.data.dataset import stored_by_values
 from tailbatch.errors import DataError, ModelError, check_number, setting
 from tailbatch.estimator.card import CARD, model_card, training_facts
 from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
@@ -41,6 +42,7 @@ from tailbatch.estimator.saving import restore, state_of
 from tailbatch.estimator.settings import NestedSettings, check_best_by, check_weighable
 from tailbatch.files import replacing
 from tailbatch.losses import LossLike
+from tailbatch.losses.base import named_notice
 from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory
 from tailbatch.results import TrainingPlan
@@ -49,10 +51,13 @@ from tailbatch.training import Callback, Rows, prefers_sparse, score_rows
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
 _FILE = "classifier.safetensors"
+_NUMBERS: dict[str, Any] = {
+    "accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_all_finite": False,
+}  # fmt: skip
 
 
 class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc] # no stubs
-    """A deep multi-label classifier whose mini-batches are chosen, not shuffled.
+    """A deep multi-label classifier that learns rare labels, too, with random or chosen batches.
 
     Parameters
     ----------
@@ -237,7 +242,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     def fit(
         self,
         X: ArrayLike,
-        Y: ArrayLike,
+        y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
         validation_data: tuple[Any, Any] | None = None,
@@ -249,8 +254,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         X
             (n, d) numbers: an array, a SciPy sparse matrix or a data frame; or a data frame with
             columns of text, categories and dates.
-        Y
-            (n, q) zeros and ones or booleans: an array, a sparse matrix or a data frame, whose
+        y
+            Y, (n, q) zeros and ones or booleans: an array, a sparse matrix or a data frame, whose
             columns name the labels; a list or set of names for each row, such as
             ``[["bug", "billing"], []]``; or (n,) with two classes.
         sample_weight
@@ -266,7 +271,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         if validation_data is None and not self.validation_fraction:
             self._refuse_without_validation(plan)
         earlier = self._to_start_from()
-        data = self._training_data(X, Y)
+        data = self._training_data(X, y)
         thresholds = checked_thresholds(self.thresholds, data.n_labels)
         weights = checked_sample_weight(sample_weight, data.n_samples)
         check_weighable(self.model, self.loss, self.strategy, self._nested("strategy__"), weights)
@@ -278,7 +283,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         classes = self.classes_ if self._is_binary else None
         costs = weights_of_positives(self.class_weight, parts.train, classes)
         start = None if earlier is None else earlier[0]
-        best = best_training(self, TrainingRows(parts, weights, costs, seed), plan, start)
+        with named_notice(parts.train.label_names):
+            best = best_training(self, TrainingRows(parts, weights, costs, seed), plan, start)
         self.selection_pressure_ = best.pressure
         self.model_ = best.model
         self.best_epoch_ = best.training.best_epoch
@@ -401,18 +407,22 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
         self.columns_ = fitted_columns(self.columns, X)
-        X = encoded(self.columns_, X)
+        names, X = getattr(X, "columns", None), encoded(self.columns_, X)
         features, labels = validate_data(
             self,
             X,
             given.values,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
+            **_NUMBERS,
             ensure_min_samples=2,
             multi_output=True,
         )
-        refuse_not_finite(features, getattr(self, "feature_names_in_", None))
+        if self.columns_ is not None and names is not None:
+            # As scikit-learn's column transformers: what went in, not what became of it.
+            self.feature_names_in_, self.n_features_in_ = (
+                np.array(list(map(str, names)), object),
+                len(names),
+            )
+        refuse_not_finite(features, self._feature_names())
         self._is_binary = labels.ndim == 1
         if self._is_binary:
             self.classes_ = two_classes(labels)
@@ -422,7 +432,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         data = MultiLabelDataset.from_arrays(features, labels, label_names=given.names)
         self.label_names_ = tuple(data.label_names)
         note_giveaway(self.columns_, data)
-        return replace(data, missing=given.missing)
+        return replace(data, X=stored_by_values(data.X), missing=given.missing)
 
     def _validation_data(self, given: Any) -> MultiLabelDataset:
         """Check validation rows, which have the columns of the training rows."""
@@ -439,16 +449,19 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     def _features(self, X: ArrayLike) -> Features:
         """Return features with the columns of the training rows, not yet scaled."""
-        features = validate_data(
-            self,
-            encoded(self.columns_, X),
-            reset=False,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-        )
-        refuse_not_finite(features, getattr(self, "feature_names_in_", None))
+        if self.columns_ is None:
+            features = validate_data(self, X, reset=False, **_NUMBERS)
+        else:
+            features = check_array(encoded(self.columns_, X), **_NUMBERS)
+        refuse_not_finite(features, self._feature_names())
         return features
+
+    def _feature_names(self) -> Sequence[str] | None:
+        """Return the names of the features that the model sees, where they have any."""
+        if self.columns_ is not None:
+            return self.columns_.feature_names
+        names: Sequence[str] | None = getattr(self, "feature_names_in_", None)
+        return names
 
     def _labels(self, Y: Any) -> Labels:
         """Return labels with the columns of the training rows."""

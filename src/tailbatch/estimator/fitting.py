@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tailbatch.data import Parts
 from tailbatch.errors import DataError, ModelError, TrainingError
 from tailbatch.estimator.history import EpochTable
-from tailbatch.estimator.settings import check_plan_fields
+from tailbatch.estimator.settings import PLANNED, check_plan_fields
 from tailbatch.losses import Loss, LossLike
 from tailbatch.losses.make import loss_table
 from tailbatch.metrics import METRICS
@@ -51,12 +51,11 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
     """Return the training plan that an estimator's settings ask for."""
     nested = classifier._nested("plan__")
     check_plan_fields(nested)
-    names = ("epochs", "batch_size", "lr", "weight_decay", "warm_up_epochs")
-    given = {name: getattr(classifier, name) for name in names}
+    given = {name: getattr(classifier, name) for name in PLANNED}
     # A pass over all training rows for numbers that are read only where asked for.
     given["training_loss_every"] = 0
     try:
-        budget = {name: nested[name] for name in ("epochs", "steps") if name in nested}
+        budget = {name: nested[name] for name in ("steps",) if name in nested}
         if nested.get("early_stopping") is not None:
             nested.setdefault("evaluate_every", None)  # nothing can be stopped by one evaluation
         plan = replace(TrainingPlan.suited_to(classifier.model, **given | budget), **nested)
@@ -114,7 +113,7 @@ def _train(
         classifier.strategy,
         train.Y,
         X=train.X,
-        batch_size=classifier.batch_size,
+        batch_size=plan.batch_size,
         selection_pressure=pressure,
         warm_up_epochs=plan.warm_up_epochs,
         epochs=plan.n_epochs(train.n_samples),

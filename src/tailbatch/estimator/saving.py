@@ -38,7 +38,9 @@ def state_of(classifier: "TailbatchClassifier") -> dict[str, Any]:
         settings["loss"] = loss  # what it was made by cannot travel
     return {
         "settings": settings if named else {**settings, "model": None},
-        "n_features": classifier.n_features_in_,
+        "n_features": classifier.n_features_in_
+        if classifier.columns_ is None
+        else len(classifier.columns_.feature_names),
         "feature_names": None if names is None else names.tolist(),
         "columns": None if classifier.columns_ is None else classifier.columns_.state(),
         "facts": classifier.facts_,
@@ -76,12 +78,14 @@ def restore(
     classifier.columns_ = fitted
     classifier.facts_ = dict(state.get("facts") or {})
     n_features, n_labels = int(state["n_features"]), len(state["label_names"])
-    classifier.n_features_in_ = n_features
     if fitted is not None and len(fitted.feature_names) != n_features:
         raise ValueError(f"its columns give {len(fitted.feature_names)} features, not {n_features}")
     if state["feature_names"] is not None:
-        names = np.array(_strings(state["feature_names"], n_features), dtype=object)
-        classifier.feature_names_in_ = names
+        given = state["feature_names"]
+        count = n_features if fitted is None else len(given)
+        classifier.feature_names_in_ = np.array(_strings(given, count), dtype=object)
+    known = fitted is not None and state["feature_names"] is not None
+    classifier.n_features_in_ = len(classifier.feature_names_in_) if known else n_features
     classifier.label_names_ = _strings(state["label_names"], n_labels)
     classifier._is_binary = state["classes"] is not None
     classifier.classes_ = _classes(state["classes"], n_labels)

@@ -20,6 +20,9 @@ from tailbatch.selection import STRATEGIES
 NESTED = ("model__", "loss__", "strategy__", "plan__")
 """What the names of nested settings begin with."""
 
+PLANNED = ("epochs", "batch_size", "lr", "weight_decay", "warm_up_epochs")
+"""Fields of the training plan that are settings of the classifier, and nowhere else."""
+
 _PLAN = tuple(field.name for field in fields(TrainingPlan))
 
 
@@ -64,7 +67,7 @@ class NestedSettings(BaseEstimator):  # type: ignore[misc] # no stubs
 
 
 def check_plan_fields(names: Iterable[str]) -> None:
-    """Raise unless the training plan has these fields.
+    """Raise unless the training plan has these fields, and they are no settings of the classifier.
 
     Examples
     --------
@@ -74,6 +77,8 @@ def check_plan_fields(names: Iterable[str]) -> None:
     tailbatch.errors.TrainingError: the training plan has no field 'patience'; did you mean ...
     """
     for name in names:
+        if name in PLANNED:
+            raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
         if name not in _PLAN:
             raise TrainingError(
                 f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"

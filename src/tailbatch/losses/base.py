@@ -3,7 +3,9 @@
 import inspect
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Real
 from typing import Any, ClassVar, Self, TypeGuard
 
@@ -22,6 +24,7 @@ _CERTAIN = -1e4
 """A logit whose sigmoid is 0 in every precision."""
 
 _log = logging.getLogger(__name__)
+_naming: ContextVar[dict[str, Any] | None] = ContextVar("naming", default=None)
 
 
 class Loss(nn.Module):
@@ -264,13 +267,33 @@ def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix 
     return label_array(values), mask
 
 
+@contextmanager
+def named_notice(names: Sequence[str]) -> Iterator[None]:
+    """Have the labels without positives named, and only once while several parts find them."""
+    said = _naming.get()
+    token = _naming.set({"names": names} if said is None else said)
+    try:
+        yield
+    finally:
+        _naming.reset(token)
+
+
 def counts_with_notice(
     Y: LabelMatrix, name: str, so: str = "are weighted as if they had one"
 ) -> NDArray[np.float64]:
     """Return each label's positives, (q,), and log which labels have none and what becomes of them."""
     counts = label_counts(Y)
     absent = np.flatnonzero(counts == 0)
-    if len(absent):
+    if len(absent) and (naming := _naming.get()) is not None:
+        if names := naming.pop("names", None):
+            _log.warning(
+                "%d of %d labels have no positive in the training rows, so nothing can be learned of "
+                "them, among them %r",
+                len(absent),
+                len(counts),
+                str(names[absent[0]]),
+            )
+    elif len(absent):
         _log.warning(
             "%s: %d of %d labels have no positive in the training rows and %s, among them column %d",
             name,

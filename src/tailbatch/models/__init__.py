@@ -13,6 +13,7 @@ from torch import Tensor
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError, did_you_mean
 from tailbatch.losses import LossLike
+from tailbatch.losses.base import named_notice
 from tailbatch.losses.make import empty_loss, loss_table, loss_to_check
 from tailbatch.models.base import ModuleFactory, MultiLabelModel, Step, over_samples, seeded
 from tailbatch.models.c2ae import C2AE
@@ -126,7 +127,7 @@ def make_model(
     ...
     tailbatch.errors.ModelError: dela has no hyperparameter 'latnet'; did you mean 'latent'? ...
     """
-    with seeded(seed, "model"):
+    with seeded(seed, "model"), named_notice(train.label_names):
         kind = _find(model)
         if _is_model_class(kind):
             settings = {**_preset(kind, preset), **hyperparameters}

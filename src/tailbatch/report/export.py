@@ -1,6 +1,5 @@
 """Tables as CSV, LaTeX and Markdown files, with every name escaped."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.analysis.keys import Arm, Key
-from tailbatch.errors import printable
+from tailbatch.errors import markdown_escaped, printable
 from tailbatch.files import replacing
 
 #: Shown in a table for a missing value.
@@ -163,18 +162,6 @@ def markdown_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None =
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join(rule) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([markdown_escaped(caption), "", *lines, ""])
-
-
-def markdown_escaped(text: str) -> str:
-    r"""Return text that Markdown prints literally, including any HTML in it.
-
-    Examples
-    --------
-    >>> markdown_escaped("<b> | *x*")
-    '&lt;b> \\| \\*x\\*'
-    """
-    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
-    return escaped.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _cells(
