@@ -449,10 +449,11 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     def _features(self, X: ArrayLike) -> Features:
         """Return features with the columns of the training rows, not yet scaled."""
+        X = encoded(self.columns_, X)
         if self.columns_ is None:
             features = validate_data(self, X, reset=False, **_NUMBERS)
         else:
-            features = check_array(encoded(self.columns_, X), **_NUMBERS)
+            features = check_array(X, **_NUMBERS)
         refuse_not_finite(features, self._feature_names())
         return features
 
