@@ -67,5 +67,5 @@ def integer_seed(seed: int, purpose: str, *counters: int) -> int:
 def _check_name(seed: int, counters: tuple[int, ...]) -> None:
     if seed < 0:
         raise ValueError(f"seed must be a whole number from 0, got {seed}")
-    if len(counters) > 2 or any(not 0 <= value < _WORD for value in counters):
+    if len(counters) > 2 or min(counters, default=0) < 0 or max(counters, default=0) >= _WORD:
         raise ValueError(f"a stream takes at most two counters from 0 to 2^64 - 1, got {counters}")

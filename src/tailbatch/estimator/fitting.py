@@ -61,7 +61,8 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
         plan = replace(TrainingPlan.suited_to(classifier.model, **given | budget), **nested)
     except TypeError as error:
         raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
-    check_scheduler(plan)
+    if plan.scheduler is not None:
+        check_scheduler(plan)
     return plan
 
 

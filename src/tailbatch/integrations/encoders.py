@@ -67,7 +67,7 @@ class Tokens(TransformerMixin, BaseEstimator):  # type: ignore[misc] # no stubs
 
     def fit(self, X: Sequence[str], y: object = None) -> Self:
         """Load the tokenizer; there is nothing to learn."""
-        self._load()
+        self.tokenizer_: Any = AutoTokenizer.from_pretrained(self.encoder)
         return self
 
     def transform(self, X: Sequence[str]) -> NDArray[np.float32]:
@@ -79,22 +79,19 @@ class Tokens(TransformerMixin, BaseEstimator):  # type: ignore[misc] # no stubs
                     f"texts must be strings, got {text!r:.60} in row {number}; fill in what is missing"
                 )
         if not hasattr(self, "tokenizer_"):
-            self._load()
+            self.fit(texts)
         rows = np.zeros((len(texts), self.max_length), dtype=np.float32)
         found = self.tokenizer_(texts, truncation=True, max_length=self.max_length)["input_ids"]
         for row, numbers in zip(rows, found, strict=True):
             row[: len(numbers)] = np.asarray(numbers) + 1
         return rows
 
-    def _load(self) -> None:
-        self.tokenizer_: Any = AutoTokenizer.from_pretrained(self.encoder)
-
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
 
 def _encoder(folder: str) -> Any:
-    """Return a pretrained encoder; while a saved model is rebuilt, one whose weights are to come."""
+    """Return a pretrained encoder, or an empty one while a saved model is rebuilt."""
     if torch.get_default_device().type != "meta":
         return AutoModel.from_pretrained(folder, use_safetensors=True)
     # Not on the meta device: buffers that are not saved would stay there.
@@ -106,8 +103,8 @@ def _encoder(folder: str) -> Any:
 class TextEncoder(MultiLabelModel):
     """An encoder, the mean over its tokens, and a linear head, fine-tuned together.
 
-    The features are rows of `Tokens`; no scaling must touch them. Padding is cut to the longest text of a
-    batch, and texts that are only scored are sorted by length first.
+    The features are rows of `Tokens` and must not be scaled. Padding is cut to the longest text of a
+    batch; texts that are only scored are sorted by length first.
 
     Parameters
     ----------
@@ -116,12 +113,12 @@ class TextEncoder(MultiLabelModel):
     encoder
         Folder or name of the encoder.
     head_lr_ratio
-        The head starts from nothing and learns so many times faster than the encoder.
+        How many times faster the head, which starts untrained, learns than the encoder.
     dropout
-        Of the mean before the head.
+        Applied to the mean before the head.
     length_groups
-        Into how many passes a training batch is split, similar lengths together: the same gradient with
-        less padding. 1 is fastest on an accelerator.
+        Passes that a training batch is split into by length, for the same gradient with less padding. 1
+        is fastest on an accelerator.
 
     Examples
     --------

@@ -194,7 +194,7 @@ class SelectiveTrainerMixin(_Base):
             self.selector.set_epoch(self.selector.epoch + 1)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return a loader that follows the selector and that Accelerate has not touched."""
+        """Return a loader over the selector's batches, which Accelerate does not split again."""
         usual = super().get_train_dataloader()
         workers = usual.num_workers * (usual.prefetch_factor or 0)
         check_loader(
@@ -247,7 +247,7 @@ class SelectiveTrainerMixin(_Base):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """Return the Trainer's loss, and tell the selector the losses of a training batch."""
+        """Return the Trainer's loss; the selector observes the losses of a training batch."""
         self._reached = True
         index = inputs.pop(INDEX, None)
         labels = inputs.get("labels")  # which the Trainer may take out

@@ -1,7 +1,6 @@
-"""Plain PyTorch: loaders that know which samples a batch holds, and that resume where they were.
+"""Plain PyTorch: loaders that read ahead or out of order, and that resume in the middle of an epoch.
 
-``DataLoader(dataset, batch_sampler=selector)`` is all that a loop without workers needs. What is here
-is for loaders that read ahead or out of order, and for saving in the middle of an epoch.
+A loop without workers needs only ``DataLoader(dataset, batch_sampler=selector)``.
 """
 
 from collections.abc import Iterator, Mapping, Sized
@@ -22,15 +21,10 @@ AnySelector: TypeAlias = Selector | DistributedSelector
 
 
 class IndexedDataset(Dataset[tuple[int, Item]]):
-    """A dataset whose items carry their index, so that a batch says whose losses are whose.
+    """Any map-style dataset with items that carry their index, for ``observe(losses, index)``.
 
-    Needed where batches do not come in the order drawn, as with ``in_order=False``, and useful as a check
-    wherever a loader reads ahead. Hand the index of the batch to ``observe(losses, index)``.
-
-    Parameters
-    ----------
-    dataset
-        Any map-style dataset.
+    Needed if batches arrive in another order than drawn, as with ``in_order=False``; a useful check
+    whenever a loader reads ahead.
 
     Examples
     --------
@@ -53,18 +47,18 @@ class IndexedDataset(Dataset[tuple[int, Item]]):
 class SelectiveLoader(DataLoader[Any]):
     """A ``DataLoader`` over a selector's batches that checks its settings and can be saved.
 
-    Its state is the selector's: batches that workers have fetched and training has not seen are
-    pending there, so a state saved after any step resumes bit for bit, whatever the number of workers.
+    Its state is the selector's, where batches that workers have fetched ahead are pending. A state saved
+    after any step resumes bit for bit with any number of workers.
 
     Parameters
     ----------
     dataset
-        Any map-style dataset, or an `IndexedDataset`, whose batches say which samples they hold.
+        Any map-style dataset, or an `IndexedDataset`.
     selector
         Chooses the batches. Its ``max_lag`` must allow what the workers read ahead.
     **options
-        As for ``DataLoader``, without ``batch_size``, ``shuffle``, ``sampler``, ``batch_sampler`` and
-        ``drop_last``, which the selector decides.
+        As for ``DataLoader``, except for what the selector decides: ``batch_size``, ``shuffle``,
+        ``sampler``, ``batch_sampler`` and ``drop_last``.
 
     Examples
     --------
@@ -98,17 +92,11 @@ class SelectiveLoader(DataLoader[Any]):
 
 
 class StatefulBatches:
-    """A selector as torchdata's ``StatefulDataLoader`` needs it: with the state kept elsewhere.
+    """A selector for torchdata's ``StatefulDataLoader``, without a state of its own.
 
-    With workers that loader saves its sampler as it was when a batch was *sent out*, before the losses
-    of the batches in between were known, and drawing on from there would give other batches. So save
-    the selector's state beside the loader's; the pending batches in it make up the difference. Keep
-    the loader's ``snapshot_every_n_steps=1``: otherwise it draws batches again to throw them away.
-
-    Parameters
-    ----------
-    selector
-        Chooses the batches.
+    Save the selector's state beside the loader's. With workers, the loader would save the sampler as it
+    was when a batch was *sent out*, before the losses of the batches in between were known, and continue
+    with other batches. Keep ``snapshot_every_n_steps=1``, or the loader draws batches only to drop them.
 
     Examples
     --------
@@ -137,10 +125,9 @@ class StatefulBatches:
 
 
 def saved_state(selector: AnySelector) -> dict[str, Any]:
-    """Return a selector's state as ``torch.load(weights_only=True)`` can read it: arrays as tensors.
+    """Return a selector's state with tensors for arrays, for ``torch.load(weights_only=True)``.
 
-    On several ranks with ``gather_every`` above 1 every rank must call it, as the losses that are held
-    back are exchanged first.
+    With ``gather_every`` above 1 every rank must call it, because losses held back are exchanged first.
 
     Examples
     --------
@@ -162,12 +149,11 @@ def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any)
     Parameters
     ----------
     selector
-        Drew the batch, which is still to be observed.
+        Drew the batch, which it has not observed yet.
     loss
-        What a framework is about to train on: ``losses.mean()`` or ``losses.sum(1).mean()``, times
-        `loss_scale` on several processes. If the weights were taken already, it is returned unchanged.
+        ``losses.mean()`` or ``losses.sum(1).mean()``, times `loss_scale` on several processes.
     losses
-        Those of each sample (b,) or label (b, q), with their graph.
+        Of each sample (b,) or label (b, q), with their graph.
     index
         The batch; None is the oldest pending one.
 
@@ -206,14 +192,8 @@ def check_loader(
 ) -> None:
     """Refuse a loader with other rows than the selector's, or that draws further ahead than allowed.
 
-    Parameters
-    ----------
-    selector
-        What the loader draws from.
-    dataset
-        Its rows are counted where it has a length.
-    ahead, instead
-        How many batches are drawn ahead of their losses, and what would make that 0.
+    Rows are counted if the dataset has a length. `ahead` is the number of batches drawn before their
+    losses, and `instead` the setting that makes it 0.
 
     Examples
     --------

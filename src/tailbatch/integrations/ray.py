@@ -12,15 +12,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRIES = 3
-"""How often Ray does a call again whose worker process or machine was lost."""
+"""How often Ray repeats a call whose worker process or machine was lost."""
 
 
 class RayExecutor(Executor):
     """Runs each call on one processor of the Ray cluster that the program is connected to.
 
-    A call whose worker process is lost is done again by Ray; when that has happened too often, its
-    future raises `BrokenExecutor`. Shutting down with ``cancel_futures`` interrupts the calls under
-    way as Ctrl-C would. The cluster is left as it is.
+    Ray repeats a call whose worker process is lost, up to `RETRIES` times; then its future raises
+    `BrokenExecutor`. Shutting down with ``cancel_futures`` interrupts running calls, as Ctrl-C would.
 
     Parameters
     ----------
@@ -94,7 +93,7 @@ class RayExecutor(Executor):
             wait_for(calls)
 
     def _finish(self, call: "Future[Any]", done: "Future[Any]") -> None:
-        """Hand over what Ray says, as an executor would say it."""
+        """Put Ray's result or error into the future, as an executor would."""
         error = done.exception()
         cause = getattr(error, "cause", None)
         if error is None:

@@ -14,12 +14,8 @@ from torch.utils.tensorboard import SummaryWriter
 class TensorBoardCallback(Callback):
     """Writes each epoch of `tailbatch.training.Trainer` as TensorBoard scalars.
 
-    Parameters
-    ----------
-    folder
-        Where TensorBoard looks: ``tensorboard --logdir FOLDER``.
-    selector
-        The training's selector, to write how far from uniform it draws as well; O(n) an epoch.
+    Show them with ``tensorboard --logdir FOLDER``. With the training's `selector`, its diagnostics are
+    written too, in O(n) per epoch.
 
     Examples
     --------
@@ -35,9 +31,9 @@ class TensorBoardCallback(Callback):
         self._writer: SummaryWriter | None = None
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Write what an epoch left."""
+        """Write an epoch's numbers."""
         if self._writer is None:
-            # A training that is resumed writes over what a later epoch of its predecessor had left.
+            # A resumed training replaces the later epochs of the one it continues.
             self._writer = SummaryWriter(self._folder, purge_step=epoch.number)
         drawn = None if self._selector is None else self._selector.diagnostics()
         for name, value in scalars(epoch, drawn).items():
