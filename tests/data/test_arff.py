@@ -332,6 +332,10 @@ text_rows = st.lists(
                 "e",
                 "?",
                 "5",
+                ".5",
+                "1-2",
+                "-0.5",
+                "99999999999999999999",
                 "{0 1}\n",
                 "{}\n",
                 "1,0\n",
@@ -360,8 +364,8 @@ def test_fast_and_careful_reading_agree_on_any_text(rows, write, monkeypatch):
 
     fast = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("fast_dense", "fast_sparse"):
-            patch.setattr(f"tailbatch.data.arff.{name}", lambda block, layout: None)
+        for name in ("_plain_dense", "_plain_sparse"):
+            patch.setattr(arff_rows, name, lambda block, width: None)
         assert outcome() == fast
 
 
@@ -378,10 +382,10 @@ def test_fast_and_careful_reading_agree_on_any_text(rows, write, monkeypatch):
 )
 def test_plain_blocks_are_read_at_once(rows, is_fast, write, monkeypatch):
     careful = []
-    for name in ("dense", "sparse"):
-        original = getattr(arff_rows.CarefulRows, name)
+    for name in ("_dense_row", "_sparse_row"):
+        original = getattr(arff_rows.Rows, name)
         monkeypatch.setattr(
-            arff_rows.CarefulRows,
+            arff_rows.Rows,
             name,
             lambda *a, original=original: careful.append(a) or original(*a),
         )

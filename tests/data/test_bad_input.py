@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailbatch.data import arff, arff_columns, load_dataset, read_arff, save_npz, text
+from tailbatch.data import arff, load_dataset, read_arff, save_npz, text
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.errors import DataError
 
@@ -206,7 +206,7 @@ def test_a_header_without_end_stops_at_the_limit(write, monkeypatch):
 
 
 def test_first_values_that_sparse_rows_leave_out_stop_at_the_limit(write, monkeypatch):
-    monkeypatch.setattr(arff_columns, "MAX_IMPLIED_ONES", 1000)
+    monkeypatch.setattr(arff, "MAX_IMPLIED_ONES", 1000)
     with pytest.raises(DataError, match=r"data\.arff: .* would fill more than 1,000 cells"):
         read_arff(write(sparse("{}\n" * 1001)))
 

@@ -1,40 +1,54 @@
-"""ARFF files, dense or sparse, plain or gzip, read in blocks of rows."""
+"""ARFF files, dense or sparse, plain or gzip, read in blocks of rows.
+
+Labels are where MULAN's XML file says, where MEKA's ``-C`` says, or where they are asked for; the XML
+file wins over ``-C``, because a filter that moves columns leaves the old ``-C`` in place.
+"""
 
 import logging
 import re
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
+from xml.etree.ElementTree import ParseError
 
-from tailbatch.data.arff_columns import BINARY, TRUTH, AttributeType, Collector, Kind, Layout
-from tailbatch.data.arff_labels import Labels, label_positions
-from tailbatch.data.arff_rows import QUOTED, CarefulRows, fast_dense, fast_sparse, unquote
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from tailbatch.data.arff_rows import (
+    ATTRIBUTE,
+    CELL,
+    QUOTED,
+    AttributeType,
+    Header,
+    Rows,
+    line_of,
+    unquote,
+)  # fmt: skip
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.sparse import MAX_LEVELS
+from tailbatch.data.labels import stored_labels
+from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, side_by_side
+from tailbatch.data.suffixes import label_file
 from tailbatch.data.text import at_line, filled_in, first_repeated, stem, text_blocks
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, require
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
 MAX_HEADER_BYTES = 1 << 28
 #: All nominal attributes together may become no more columns: each has a name.
 MAX_ONE_HOT = 1_000_000
+#: Absent values of sparse rows that are not zero may fill at most this many cells.
+MAX_IMPLIED_ONES = 1 << 28
+
+Labels = int | str | Path | Sequence[str] | None
+"""Where labels are, see `read_arff`."""
 
 _LOGGER = logging.getLogger(__name__)
 
 _DATA = re.compile(rb"@data\b[^\n]*\n?", re.IGNORECASE)
-_ATTRIBUTE = re.compile(
-    rf"^[ \t]*@attribute[ \t]+([^\s{{'\"][^\s{{]*|{QUOTED})[ \t]*(.*)", re.IGNORECASE | re.MULTILINE
-)
+_MEKA = re.compile(r"(?<![^\s:'\"])-C\s+(-?\d{1,18})(?!\d)")
 _NOMINAL = re.compile(rf"\{{((?:{QUOTED}|[^}}'\"])*+)\}}")
-_VALUE = re.compile(rf"\s*({QUOTED}|[^,]*)\s*(?:,|$)")
-_KINDS: dict[str, Kind] = {
-    "numeric": "numeric",
-    "real": "numeric",
-    "integer": "numeric",
-    "string": "string",
-    "date": "date",
-}
+_NUMERIC, _LEFT_OUT = ("numeric", "real", "integer"), ("string", "date")
 
 
 def read_arff(
@@ -86,27 +100,28 @@ def read_arff(
     path = Path(path)
     if missing not in ("error", "impute"):
         raise DataError(f"missing must be 'error' or 'impute', got {missing!r}")
-    text, blocks = _split(path)
-    header, notices = _parse_header(path, text)
-    positions, label_notices = label_positions(path, header.relation, header.names, labels)
-    _check_labels(path, header, positions)
-    _check_levels(path, header, positions)
-    layout = Layout(header.names, header.types, positions)
-    careful = CarefulRows(path, layout, encoding=header.encoding, missing=missing)
-    collector = _collect(path, layout, careful, blocks)
-    X = collector.features()
-    notices += [*label_notices, *_left_out(header, careful)]
-    notices += [filled_in(collector.filled)] if collector.filled else []
+    raw, blocks = _split(path)
+    header, notices = _parse_header(path, raw)
+    positions, label_notices = _label_positions(path, header.relation, header.names, labels)
+    _check_types(path, header, positions)
+    rows = Rows(path, header, positions, missing)
+    cells = rows.read(blocks)
+    X, feature_names, filled = _features(rows, cells, np.flatnonzero(~rows.is_label))
+    Y = _numbers_of(rows, cells, np.array(positions, dtype=np.int64)) != 0
+    notices += [*label_notices, *_left_out(rows), *([filled_in(filled)] if filled else [])]
     for notice in notices:
         _LOGGER.warning("%s: %s", path, notice)
     return MultiLabelDataset(
         name=stem(path),
         X=X,
-        Y=collector.labels(),
-        feature_names=layout.feature_names,
+        Y=stored_labels(Y),
+        feature_names=feature_names,
         label_names=tuple(header.names[position] for position in positions),
         notices=tuple(notices),
     )
+
+
+# --- the header
 
 
 def _split(path: Path) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
@@ -125,54 +140,39 @@ def _split(path: Path) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
     raise DataError(f"{path} has no @data line: it is no ARFF file, or it is cut off")
 
 
-class _Header(NamedTuple):
-    """What comes before ``@data``."""
-
-    relation: str  # as written
-    names: list[str]
-    types: list[AttributeType]
-    text: str
-    encoding: str
-
-    def line(self, position: int) -> int:
-        """Return the line that declares an attribute."""
-        declarations = (match.start() for match in _ATTRIBUTE.finditer(self.text))
-        return _line(self.text, next(islice(declarations, position, None)))
-
-
-def _line(text: str, start: int) -> int:
-    return text.count("\n", 0, start) + 1
-
-
-def _parse_header(path: Path, raw: bytes) -> tuple[_Header, list[str]]:
+def _parse_header(path: Path, raw: bytes) -> tuple[Header, list[str]]:
     """Return the header, and a notice if its encoding had to be guessed."""
     notices = []
     try:
         text, encoding = raw.decode("utf-8"), "utf-8"
     except UnicodeDecodeError as error:
         text, encoding = raw.decode("latin-1"), "latin-1"
-        line = _line(text, error.start)
-        notices = [f"line {line} is not UTF-8, so names are read as Latin-1"]
+        notices = [f"line {line_of(text, error.start)} is not UTF-8, so names are read as Latin-1"]
     # Splitting at the declarations gives names and types in turn, and all the rest between them.
-    pieces = _ATTRIBUTE.split(text)
-    names, types, rest = pieces[1::3], pieces[2::3], "".join(pieces[0::3])
-    relation = _check_rest(path, text, rest)
-    header = _Header(
-        relation,
-        [unquote(name) for name in names] if "'" in text or '"' in text else names,
-        [],
-        text,
-        encoding,
-    )
-    header.types.extend(_parse_types(path, header, types))
-    _refuse_repeated(path, header)
+    pieces = ATTRIBUTE.split(text)
+    names, types = [unquote(name) for name in pieces[1::3]], pieces[2::3]
+    header = Header(_relation(path, text, "".join(pieces[0::3])), names, [], text, encoding)
+    known: dict[str, AttributeType] = {}
+    for declared in dict.fromkeys(types):  # most headers repeat a few
+        try:
+            known[declared] = _parse_type(declared)
+        except ValueError as error:
+            raise at_line(path, header.line(types.index(declared)), str(error)) from None
+    header.types.extend(known[declared] for declared in types)
+    if (repeated := first_repeated(names)) is not None:
+        first = names.index(repeated)
+        raise at_line(
+            path,
+            header.line(names.index(repeated, first + 1)),
+            f"the attribute {repeated!r} is declared in line {header.line(first)} too; rename one",
+        )
     return header, notices
 
 
-def _check_rest(path: Path, text: str, rest: str) -> str:
+def _relation(path: Path, text: str, rest: str) -> str:
     """Return the relation's name, after a look at the lines that declare no attribute."""
     relation = ""
-    for line in filter(None, map(str.strip, filter(None, rest.split("\n")))):
+    for line in filter(None, map(str.strip, rest.split("\n"))):
         if line[:9].lower() == "@relation":
             relation = line[9:].strip()
         elif line[0] != "%":
@@ -181,80 +181,51 @@ def _check_rest(path: Path, text: str, rest: str) -> str:
     return relation
 
 
-def _parse_types(path: Path, header: _Header, texts: list[str]) -> list[AttributeType]:
-    known: dict[str, AttributeType] = {}
-    for text in dict.fromkeys(texts):  # most headers repeat a few
-        try:
-            known[text] = _parse_type(text)
-        except ValueError as error:
-            raise at_line(path, header.line(texts.index(text)), str(error)) from None
-    return [known[text] for text in texts]
-
-
-def _refuse_repeated(path: Path, header: _Header) -> None:
-    if (repeated := first_repeated(header.names)) is not None:
-        first = header.names.index(repeated)
-        second = header.names.index(repeated, first + 1)
-        raise at_line(
-            path,
-            header.line(second),
-            f"the attribute {repeated!r} is declared in line {header.line(first)} too; rename one",
-        )
-
-
 def _parse_type(text: str) -> AttributeType:
     """Return the type written as ``numeric`` or ``{red, 'dark blue'}``."""
     if nominal := _NOMINAL.match(text):
-        words = (value[1].strip() for value in _VALUE.finditer(nominal[1]))
+        words = (value[1].strip() for value in CELL.finditer(nominal[1]))
         values = tuple(unquote(word) for word in words if word)
         if not values:
             raise ValueError(f"a nominal attribute needs values, found {text[:40]!r}")
         if (repeated := first_repeated(values)) is not None:
             raise ValueError(f"the value {repeated!r} occurs twice in {text[:60]!r}; remove one")
-        return AttributeType("nominal", values)
+        return AttributeType(values=values)
     word = text.split(maxsplit=1)[0].lower() if text.strip() else ""
-    if word not in _KINDS:
+    if word not in (*_NUMERIC, *_LEFT_OUT):
         raise ValueError(
             f"unknown attribute type {text.strip()[:40]!r}; known are numeric, real, integer, "
             "string, date and {nominal,values}"
         )
-    return AttributeType(_KINDS[word])
+    return AttributeType(left_out=word if word in _LEFT_OUT else "")
 
 
-def _check_labels(path: Path, header: _Header, positions: list[int]) -> None:
-    """Refuse labels whose declaration cannot be binary."""
-    for position in positions:
-        declared = header.types[position]
-        values = {value.lower() for value in declared.values}
-        if declared.kind == "numeric":
-            continue  # then the rows tell
-        if declared.kind == "nominal" and (values <= BINARY.keys() or values <= TRUTH.keys()):
-            continue
-        shown = declared.kind if not values else "{" + ",".join(declared.values[:8]) + "}"
-        raise at_line(
-            path,
-            header.line(position),
-            f"{header.names[position]!r} of type {shown} cannot be a label, whose values are 0 and "
-            "1; the labels may be at the other end of the file: say where with labels= (5: the "
-            "first five columns, -5: the last five, an XML file, or a list of names)",
-        )
-
-
-def _check_levels(path: Path, header: _Header, positions: list[int]) -> None:
-    """Refuse features that would become too many columns, each or together."""
-    labels, total = set(positions), 0
-    if all(declared.is_number for declared in set(header.types)):
-        return
-    for position, declared in enumerate(header.types):
-        if not declared.is_one_hot or position in labels:
-            continue
-        total += len(declared.values)
-        if len(declared.values) > MAX_LEVELS:
+def _check_types(path: Path, header: Header, labels: list[int]) -> None:
+    """Refuse labels that cannot be binary, and features that would become too many columns."""
+    for position in labels:
+        declared, values = header.types[position], header.types[position].values
+        lower = {value.lower() for value in values}
+        if declared.left_out or not (lower <= {"0", "1"} or lower <= {"false", "true"}):
+            shown = "{" + ",".join(values[:8]) + "}" if values else declared.left_out
             raise at_line(
                 path,
                 header.line(position),
-                f"{header.names[position]!r} declares {len(declared.values):,} values, and at most "
-                f"{MAX_LEVELS:,} become columns; declare it as string to leave it out",
+                f"{header.names[position]!r} of type {shown} cannot be a label, whose values are 0 and "
+                "1; the labels may be at the other end of the file: say where with labels= (5: the first "
+                "five columns, -5: the last five, an XML file, or a list of names)",
+            )
+    if not any(declared.is_one_hot for declared in set(header.types)):
+        return
+    total, is_label = 0, set(labels)
+    for position, declared in enumerate(header.types):
+        count = len(declared.values) if declared.is_one_hot and position not in is_label else 0
+        total += count
+        if count > MAX_LEVELS:
+            raise at_line(
+                path,
+                header.line(position),
+                f"{header.names[position]!r} declares {count:,} values, and at most {MAX_LEVELS:,} "
+                "become columns; declare it as string to leave it out",
             )
     if total > MAX_ONE_HOT:
         raise DataError(
@@ -263,37 +234,166 @@ def _check_levels(path: Path, header: _Header, positions: list[int]) -> None:
         )
 
 
-def _collect(
-    path: Path, layout: Layout, careful: CarefulRows, blocks: Iterator[tuple[int, bytes]]
-) -> Collector:
-    """Read all rows; the first one decides whether they are sparse."""
-    collector: Collector | None = None
-    for line, block in blocks:
-        if collector is None:
-            first = next(careful.lines(line, block), None)
-            if first is None:
-                continue
-            collector = Collector(path, layout, is_sparse=first[1].startswith("{"))
-        if collector.is_sparse:
-            entries = fast_sparse(block, layout) if layout.only_numbers else None
-            collector.add_sparse(careful.sparse(line, block) if entries is None else entries)
+# --- the labels
+
+
+def _label_positions(
+    path: Path, relation: str, names: Sequence[str], labels: Labels
+) -> tuple[list[int], list[str]]:
+    """Return the positions of the labels among the columns, and notices."""
+    if isinstance(labels, int):
+        return _counted(path, names, labels), []
+    if isinstance(labels, str | Path):
+        if xml := label_file(labels):
+            return _in_xml(path, names, xml), []
+        positions = [p for p, name in enumerate(names) if name.startswith(str(labels))]
+        if not positions:
+            raise DataError(f"{path} has no attribute whose name starts with {str(labels)!r}")
+        return positions, []
+    if labels is not None:
+        return _named(path, names, list(labels), source="labels="), []
+    meka = _MEKA.search(relation)
+    # `yeast.xml` for `yeast.arff`, and for its parts such as `yeast-train.arff`.
+    parts = stem(path).split("-")
+    beside = (path.with_name("-".join(parts[:k]) + ".xml") for k in range(len(parts), 0, -1))
+    if xml := next((place for place in beside if place.is_file()), None):
+        positions = _in_xml(path, names, xml)
+        if meka and set(positions) != set(_counted(path, names, int(meka[1]))):
+            return positions, [f"the labels are those of {xml.name}, not the relation's {meka[0]}"]
+        return positions, []
+    if meka:
+        return _counted(path, names, int(meka[1])), []
+    raise DataError(
+        f"no labels found for {path}: there is no {stem(path)}.xml beside it and no -C in its "
+        "relation; say where they are with labels= (5: the first five columns, -5: the last five, "
+        "an XML file, or a list of names)"
+    )
+
+
+def _counted(path: Path, names: Sequence[str], count: int) -> list[int]:
+    """Return the first `count` positions, or the last ``-count``."""
+    if not 0 < abs(count) <= len(names):
+        raise DataError(
+            f"{path} has {len(names):,} attributes, so {count:,} of them cannot be labels; say how "
+            "many are with labels= (5: the first five, -5: the last five)"
+        )
+    every = range(len(names))
+    return list(every[:count] if count > 0 else every[count:])
+
+
+def _named(path: Path, names: Sequence[str], wanted: Sequence[str], *, source: object) -> list[int]:
+    """Return the positions of the wanted names."""
+    if not wanted:
+        raise DataError(f"{source} names no label of {path}")
+    if (repeated := first_repeated(wanted)) is not None:
+        raise DataError(f"{source} names the label {repeated!r} twice; remove one")
+    position = {name: place for place, name in enumerate(names)}
+    if unknown := [name for name in wanted if name not in position]:
+        raise DataError(
+            f"{source} names the label {unknown[0]!r}, which is no attribute of {path} "
+            f"({len(unknown):,} of {len(wanted):,} labels are not); give the right names or XML "
+            "file with labels="
+        )
+    return [position[name] for name in wanted]
+
+
+def _in_xml(path: Path, names: Sequence[str], xml: Path) -> list[int]:
+    """Return the positions of the labels that an XML file names, in the order of the columns."""
+    parser = require("defusedxml.ElementTree", extra="cli")
+    entities = require("defusedxml.common", extra="cli").DefusedXmlException
+    try:
+        root = parser.parse(xml).getroot()
+    except ParseError as error:
+        raise DataError(f"{xml} is no well-formed XML ({error}); correct it") from None
+    except entities as error:
+        raise DataError(
+            f"{xml} uses XML entities ({type(error).__name__}), which label files never need; "
+            "write the label names out"
+        ) from None
+    except (LookupError, ValueError) as error:  # an encoding that is unknown, or not supported
+        raise DataError(f"{xml} is no readable XML ({error}); save it as UTF-8") from None
+    except OSError as error:
+        raise DataError(f"cannot read {xml}: {error.strerror}") from error
+    # All elements, nested ones (a hierarchy) too.
+    labels = [element for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
+    wanted = [element.attrib.get("name", "") for element in labels]
+    if not all(wanted) or not wanted:
+        raise DataError(f'{xml} must list labels as <label name="..."/>, and does not')
+    return sorted(_named(path, names, wanted, source=xml))
+
+
+# --- the features
+
+
+def _numbers_of(rows: Rows, cells: Any, columns: NDArray[np.int64]) -> Any:
+    """Return attributes whose values are numbers, dense or CSR; sparse rows lack the ones left out."""
+    chosen = cells[:, columns]
+    ones = rows.is_one[columns]
+    if not (rows.is_sparse and ones.any()):
+        return csr_array(chosen) if rows.is_sparse else chosen
+    n, places = chosen.shape[0], np.flatnonzero(ones)
+    cells_of_ones = (np.ones(n * len(places)), np.tile(places, n), np.arange(n + 1) * len(places))
+    return csr_array(chosen + csr_array(cells_of_ones, shape=chosen.shape))
+
+
+def _filled(rows: Rows, cells: Any) -> tuple[Any, dict[str, int]]:
+    """Return the cells with means or most frequent values for missing ones, and how many were."""
+    if not np.isnan(cells.data if rows.is_sparse else cells).any():
+        return cells, {}
+    cells, filled = cells.tocsc() if rows.is_sparse else cells.copy(), {}
+    missing = np.isnan(cells.data if rows.is_sparse else cells)
+    columns = np.repeat(np.arange(rows.width), np.diff(cells.indptr)) if rows.is_sparse else None
+    for column in np.unique(np.nonzero(missing)[1] if columns is None else columns[missing]):
+        values = cells[:, [column]].toarray().ravel() if rows.is_sparse else cells[:, column]
+        present, name = values[~np.isnan(values)], rows.header.names[column]
+        if not len(present):
+            raise DataError(f"{rows.path}: every value of {name!r} is missing; leave it out")
+        found, counts = np.unique(present, return_counts=True)
+        is_number = not rows.header.types[column].values
+        fill = present.mean() if is_number else found[counts.argmax()]
+        filled[name] = len(values) - len(present)
+        if rows.is_sparse:
+            cells.data[missing & (columns == column)] = fill
         else:
-            rows = fast_dense(block, layout) if layout.only_numbers else None
-            collector.add_dense(careful.dense(line, block) if rows is None else rows)
-    if collector is None:
-        raise DataError(f"{path} has no rows after @data: there is nothing to learn from")
-    return collector
+            cells[missing[:, column], column] = fill
+    return cells, filled
 
 
-def _left_out(header: _Header, careful: CarefulRows) -> list[str]:
+def _features(
+    rows: Rows, cells: Any, features: NDArray[np.int64]
+) -> tuple[Any, tuple[str, ...], dict[str, int]]:
+    """Return the features, missing values filled in, their names, and how many were of each attribute."""
+    names, types = rows.header.names, rows.header.types
+    one_hot = rows.is_one_hot[features]
+    implied = int((rows.is_one | rows.is_one_hot).sum())
+    if rows.is_sparse and implied * cells.shape[0] > MAX_IMPLIED_ONES:
+        raise DataError(
+            f"{rows.path}: the first values of {implied:,} nominal attributes, which sparse rows leave "
+            f"out, would fill more than {MAX_IMPLIED_ONES:,} cells; declare 0 as first value"
+        )
+    cells, filled = _filled(rows, cells)
+    blocks: list[Block] = []
+    starts = np.flatnonzero(np.diff(one_hot, prepend=~one_hot[:1]) | one_hot)
+    for run in np.split(np.arange(len(features)), starts)[1:]:
+        if one_hot[run[0]]:
+            codes = cells[:, features[run]]
+            codes = codes.toarray() if rows.is_sparse else codes
+            levels = len(types[features[run[0]]].values)
+            blocks.append(OneHot(codes.ravel().astype(np.int32), levels))
+        else:
+            blocks.append(_numbers_of(rows, cells, features[run][rows.is_used[features[run]]]))
+    X = side_by_side(blocks, cells.shape[0])
+    X = csr_array(X) if rows.is_sparse else X
+    every = [names[p] + end for p in features.tolist() for end in types[p].suffixes]
+    return X, tuple(every), filled
+
+
+def _left_out(rows: Rows) -> list[str]:
     """Return notices about what of the rows was not used."""
-    notices = []
-    left_out = {declared for declared in set(header.types) if declared.kind in ("string", "date")}
-    if left_out:
-        pairs = zip(header.names, header.types, strict=True)
-        names = [repr(name) for name, declared in pairs if declared in left_out]
+    pairs = zip(rows.header.names, rows.header.types, strict=True)
+    names = [repr(name) for name, declared in pairs if declared.left_out]
+    notices = ["ignored the weights of rows"] if rows.saw_weights else []
+    if names:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        notices.append(f"left out {len(names):,} string or date attributes: {shown}")
-    if careful.saw_weights:
-        notices.append("ignored the weights of rows")
+        notices.insert(0, f"left out {len(names):,} string or date attributes: {shown}")
     return notices

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tailbatch.data import catalog
-from tailbatch.data.arff import read_arff
-from tailbatch.data.arff_labels import Labels
+from tailbatch.data.arff import Labels, read_arff
 from tailbatch.data.columns import Columns, Missing
 from tailbatch.data.corpora import load_texts
 from tailbatch.data.dataset import MultiLabelDataset
