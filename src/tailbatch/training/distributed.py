@@ -29,24 +29,21 @@ class _Slice(NamedTuple):
 class DistributedSelector:
     """A rank's view of a selector that every rank holds in the same state; a ``batch_sampler``.
 
-    ``batch_size`` is the selector's, hence global: each rank gets a slice of every batch, and the
-    batches are those of one process. A rank left empty by a short batch gets the batch's first sample
-    with a `loss_scale` of 0, so that no rank falls behind. Without a process group there is one rank, so
-    the same script also runs as a single process.
+    The batches are those of one process, ``batch_size`` is global, and each rank gets a slice of every
+    batch. A rank left empty by a short batch gets the batch's first sample with a `loss_scale` of 0, so
+    that no rank falls behind. Without a process group there is one rank: the same script also runs alone.
 
-    The losses of a batch are exchanged in one collective over gloo, as float32. Sample indices are not
-    sent, since every rank drew the same batch; the batch number is, so that ranks at different batches
-    raise an error instead of mixing up losses. A rank that fails tells the others why, and ranks wait
-    for each other at most ``TAILBATCH_RANK_TIMEOUT`` seconds, 1800 by default.
+    The losses of a batch are exchanged in one collective over gloo, as float32, with the batch number,
+    so that ranks at different batches raise an error instead of mixing up losses. A rank that fails
+    tells the others why; ranks wait for each other at most ``TAILBATCH_RANK_TIMEOUT`` seconds (1800).
 
     Parameters
     ----------
     selector
         Made the same way on every rank, from the same data and seed; checked at the first batch.
     gather_every
-        Number of batches between exchanges of losses; the end of an epoch always exchanges them. A
-        value above 1 is a lag of ``gather_every - 1`` batches, which the selector's ``max_lag`` must
-        allow.
+        Number of batches between exchanges of losses, besides the end of an epoch. It is a lag of
+        ``gather_every - 1`` batches, which the selector's ``max_lag`` must allow.
 
     Examples
     --------
@@ -172,14 +169,9 @@ class DistributedSelector:
         return self.selector.corrected
 
     def observe(self, losses: Any, index: npt.ArrayLike | None = None) -> None:
-        """Share the losses of this rank's slice with all ranks; every rank does so once per batch.
+        """Share the losses of this rank's slice, (b,) or (b, q); every rank does so once per batch.
 
-        Parameters
-        ----------
-        losses
-            Per sample (b,) or per label (b, q), tensors or arrays.
-        index
-            The slice they belong to; by default the oldest that is waiting for losses.
+        `index` is the slice they belong to, by default the oldest that is waiting for losses.
         """
         with telling_ranks():
             position = self._find(index)
@@ -211,10 +203,7 @@ class DistributedSelector:
                     messages = messages[:, size:]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the selector's state, the same on every rank; one rank may save it for all.
-
-        A single process can resume from it, and a group can resume from the state of a single process.
-        """
+        """Return the selector's state, the same on every rank and for any number of them."""
         if self._held:
             raise SelectionError(
                 f"the losses of {len(self._held)} batches are held back (gather_every="

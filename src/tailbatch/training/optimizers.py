@@ -29,17 +29,15 @@ class AdamMini(torch.optim.Optimizer):
     and a rare label, mostly noise, moves as far as any other. Here the weights into one unit share one
     gradient size: a rare label gets its full step, and features count by their gradients within it.
 
-    A sparse gradient updates only the rows it has, so a step costs as much as the batch has features.
-    It needs a weight whose rows share their moments. Such a weight has no first moment: each gradient
-    takes full effect at once, as with ``betas=(0, beta2)``, and decay is applied every `DECAY_EVERY`
-    steps, for all of them together.
+    A sparse gradient, of a weight whose rows share their moments, updates only the rows it has. Such a
+    weight has no first moment, as with ``betas=(0, beta2)``, and decays every `DECAY_EVERY` steps, for
+    all of them together.
 
     Parameters
     ----------
     params
-        Groups of parameters. ``moment_axes`` of a group holds, for each of its parameters, the axes
-        over which squared gradients are averaged; None averages over all but the first, and does not
-        average vectors.
+        Groups of parameters. A group's ``moment_axes`` holds, for each parameter, the axes over which
+        squared gradients are averaged; None averages over all but the first.
     lr, weight_decay
         Step size and decoupled decay: each step first shrinks weights by lr * weight_decay.
     betas, eps
@@ -63,14 +61,8 @@ class AdamMini(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-12,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "betas": betas,
-            "eps": eps,
-            "moment_axes": None,
-        }
-        super().__init__(params, defaults)
+        defaults = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
+        super().__init__(params, defaults | {"moment_axes": None})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override] # no closure is needed
@@ -122,10 +114,7 @@ class AdamMini(torch.optim.Optimizer):
     def _gradient_size(
         self, parameter: Tensor, values: Tensor, axes: tuple[int, ...], group: dict[str, Any]
     ) -> tuple[Tensor, int]:
-        """Return the running size of the gradient along some axes, and the number of the step.
-
-        Values left out of a sparse gradient are zeros, so the mean is over the parameter's shape.
-        """
+        """Return the running size of the gradient along some axes, and the number of the step."""
         state = self.state[parameter]
         if "exp_avg_sq" not in state:
             shape = [1 if axis in axes else n for axis, n in enumerate(parameter.shape)]
@@ -134,6 +123,7 @@ class AdamMini(torch.optim.Optimizer):
         second = group["betas"][1]
         state["step"] += 1
         number = int(state["step"].item())
+        # Of the parameter, because values left out of a sparse gradient are zeros.
         count = math.prod(parameter.shape[axis] for axis in axes)
         squares = _sum_of_squares(values, axes).div_(count)
         state["exp_avg_sq"].lerp_(squares, 1 - second)
@@ -295,11 +285,10 @@ def _misfit(plan: TrainingPlan, error: Exception) -> TrainingError:
 
 
 class WeightAverage:
-    """An exponential moving average of a model's parameters, without bias from the start.
+    """An exponential moving average of a model's parameters; the initial ones have no influence.
 
-    After t steps the weights of step s count decay^(t - s), divided by the sum of these factors, so the
-    initial weights have no influence. Buffers are not averaged: those that change are moving averages
-    already.
+    After t steps the weights of step s count decay^(t - s), divided by the sum of these factors. Buffers
+    are not averaged: those that change are moving averages already.
 
     Examples
     --------

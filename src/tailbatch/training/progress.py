@@ -35,10 +35,9 @@ _PLAIN = (
 class Epoch:
     """The results of one epoch: losses, validation metrics, and where the draws went.
 
-    ``seconds`` is training time since the start, with the clock stopped during evaluation; ``steps``
-    counts batches since the start. ``training_objective`` and ``training_bce`` are measured in
-    evaluation mode over all training rows, because a selected batch's loss is not comparable with a
-    shuffled one's; they are None in epochs where they were not requested.
+    ``seconds`` (without evaluation) and ``steps`` count from the start. ``training_objective`` and
+    ``training_bce`` are measured in evaluation mode over all training rows, because the losses of
+    selected and shuffled batches do not compare; None where they were not requested.
     """
 
     number: int
@@ -57,11 +56,10 @@ class Epoch:
 class Training:
     """The results of training besides the model, which holds the best epoch's weights.
 
-    ``warm_up_digest`` identifies the weights at the end of the warm-up; in a fair comparison all
-    strategies have the same one. ``sample_losses`` maps an epoch to each training sample's BCE after
-    it, and ``sample_objectives`` to its share of the model's own objective. ``label_exposure`` is each
-    label's share of all draws over its share of the rows, or None if the selector does not know the
-    labels.
+    ``warm_up_digest`` identifies the weights at the end of the warm-up, which all strategies of a fair
+    comparison share. ``sample_losses`` maps an epoch to each training sample's BCE after it, and
+    ``sample_objectives`` to its share of the model's objective. ``label_exposure`` is each label's share
+    of all draws over its share of the rows, or None if the selector does not know the labels.
     """
 
     epochs: tuple[Epoch, ...]

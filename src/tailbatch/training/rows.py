@@ -33,19 +33,11 @@ def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | s
 
 
 class Rows:
-    """The rows of one matrix, held once and fetched by index as float32 tensors.
+    """The rows of one matrix, held once and fetched by index as float32 tensors on a device.
 
-    A dense matrix lives on the device; a CSR matrix stays CSR, and only the rows of a batch are
-    expanded, unless sparse batches are requested. Labels are held as one byte each.
-
-    Parameters
-    ----------
-    matrix
-        Scaled features, or labels.
-    device
-        Where batches are returned.
-    sparse_batches
-        Whether the rows of a sparse matrix come as sparse CSR tensors, see `prefers_sparse`.
+    A dense matrix is held on the device. A CSR matrix stays CSR, and only the rows of a batch are
+    expanded, or returned as CSR tensors with `sparse_batches` (see `prefers_sparse`). Labels take one
+    byte each.
 
     Examples
     --------
@@ -102,10 +94,10 @@ class Rows:
         return (self.fetch(index) for index in _in_order(len(self), size))
 
     def share_in_use(self, size: int) -> float:
-        """Return the share of the columns that a random batch is expected to have values in.
+        """Return the expected share of columns with a value in a random batch of b rows.
 
-        1 unless batches are sparse, else the mean over columns of 1 - (1 - s)^b, where s is the share of
-        rows that have the column and b the batch's size.
+        The mean over columns of 1 - (1 - s)^b, where s is the share of rows with a value; 1 for batches
+        that are not sparse.
 
         Examples
         --------
@@ -119,14 +111,9 @@ class Rows:
 
 
 def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
-    """Apply a function of features (b, d) to all rows, a bounded number at a time; return (n, q).
+    """Apply a model, or its ``predict_proba``, to all rows, a bounded number at a time; return (n, q).
 
-    Parameters
-    ----------
-    score
-        For instance a model, or its ``predict_proba``; no gradient is kept.
-    rows
-        Features.
+    No gradient is kept.
 
     Examples
     --------

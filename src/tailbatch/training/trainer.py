@@ -105,18 +105,17 @@ class Trainer:
     ) -> Training:
         """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
 
-        Without validation rows, or where no label can be scored on them, the last epoch counts as the
-        best. In a process group each rank trains on its slice of every batch, all end with the same
-        weights, and only rank 0 writes checkpoints and calls callbacks; a rank that cannot continue
-        tells the others why.
+        The last epoch counts as the best if no validation row or label can be scored. In a process group
+        each rank trains on its slice of every batch, all end with the same weights, and only rank 0
+        writes checkpoints and calls callbacks.
 
         Parameters
         ----------
         model, parts, selector
             What to train, on which rows, drawn how.
         sample_weight
-            (n,) factors of the training rows' shares of the objective, with a mean of 1; None weights all
-            rows the same. The selector observes unweighted losses.
+            (n,) factors of the training rows in the objective, with a mean of 1, or None. The selector
+            observes unweighted losses.
         """
         # Asked of torch directly: a training in one process needs nothing else of the ranks' machinery.
         together = dist.is_available() and dist.is_initialized()
