@@ -10,11 +10,11 @@ import numpy as np
 
 from fuzzing.differential import compare_with_liac
 from fuzzing.rule import Finding, accepted, written
-from tailbatch.data import MultiLabelDataset, libsvm, load_dataset, npz, read_arff, text
+from tailbatch.data import MultiLabelDataset, load_dataset, npz, read_arff, readers, text
 from tailbatch.data.columns import Missing
 
 _LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
-    (libsvm, "MAX_COLUMNS", 10_000),
+    (readers, "MAX_COLUMNS", 10_000),
     (npz, "MAX_COLUMNS", 10_000),
     (text, "MAX_BYTES", 1 << 22),
     (text, "MAX_ARRAY_BYTES", 1 << 22),
@@ -92,7 +92,7 @@ def check_xml(data: bytes) -> None:
 def check_libsvm(data: bytes) -> None:
     """Read a LIBSVM file."""
     path = written("data.svm", data)
-    dataset = accepted(lambda: libsvm.read_libsvm(path))
+    dataset = accepted(lambda: readers.read_libsvm(path))
     if dataset is not None:
         _check_dataset(dataset)
 

@@ -17,7 +17,7 @@ from tailbatch.data import (
     save_npz,
     sparse,
 )
-from tailbatch.data.names import NumberedNames, framed
+from tailbatch.data.sparse import NumberedNames, framed
 from tailbatch.errors import DataError, StudyError
 from tailbatch.study import Study
 

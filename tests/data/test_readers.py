@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from tailbatch.data import MultiLabelDataset, load_dataset, save_npz
-from tailbatch.data.libsvm import read_libsvm
+from tailbatch.data.readers import read_libsvm
 from tailbatch.errors import DataError
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tailbatch.cli import main
-from tailbatch.data import Columns, MultiLabelDataset, split, stratified_folds, text_encoders
+from tailbatch.data import Columns, MultiLabelDataset, column_parts, split, stratified_folds
 from tailbatch.data.corpora import load_texts
 from tailbatch.errors import DataError
 from tailbatch.estimator import TailbatchClassifier
@@ -34,9 +34,9 @@ def encoder(monkeypatch):
     monkeypatch.setitem(
         sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=Model)
     )
-    text_encoders._named.cache_clear()
+    column_parts._named.cache_clear()
     yield seen
-    text_encoders._named.cache_clear()
+    column_parts._named.cache_clear()
 
 
 def test_a_text_is_encoded_once_for_all_folds(encoder):
@@ -51,16 +51,16 @@ def test_a_text_is_encoded_once_for_all_folds(encoder):
 
 
 def test_the_memory_for_embeddings_is_limited(encoder, monkeypatch):
-    monkeypatch.setattr(text_encoders, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(column_parts, "MOST_REMEMBERED", 3)
     expected = [[len(text), text.count("1")] for text in COMMENTS]
     for _ in range(2):
-        assert text_encoders.encoded("minilm", COMMENTS, "comment").tolist() == expected
-    assert text_encoders.encoded("minilm", ["so", "so"], "comment").tolist() == [[2, 0]] * 2
+        assert column_parts._encoded("minilm", COMMENTS, "comment").tolist() == expected
+    assert column_parts._encoded("minilm", ["so", "so"], "comment").tolist() == [[2, 0]] * 2
 
 
 def test_weights_that_are_nowhere_are_an_error_that_says_what_to_install(encoder, monkeypatch):
-    monkeypatch.setattr(text_encoders, "packaged", lambda name: None)
-    monkeypatch.setitem(text_encoders.ENCODERS, "minilm", ("", "nowhere"))
+    monkeypatch.setattr(column_parts, "packaged", lambda name: None)
+    monkeypatch.setitem(column_parts.ENCODERS, "minilm", ("", "nowhere"))
     with pytest.raises(DataError, match=r'pip install "tailbatch\[text\]"'):
         Columns(text=["x"], text_encoder="minilm").fit(pd.DataFrame({"x": COMMENTS}))
 
@@ -103,7 +103,7 @@ def test_minilm_learns_emotions_and_is_found_again(benchmark_data, tmp_path, mon
     if not (benchmark_data / "goemotions").is_dir():
         pytest.skip("goemotions is not in TAILBATCH_DATA")
     pytest.importorskip("sentence_transformers")
-    if text_encoders.packaged("minilm") is None:
+    if column_parts.packaged("minilm") is None:
         pytest.skip("the weights of MiniLM are not installed")
     parts = load_texts("goemotions")
     for name, rows in (

@@ -146,7 +146,7 @@ def _labeled(
     data: str, labels: str | None, classifier: "TailbatchClassifier"
 ) -> "tuple[Any, LabelMatrix, pd.DataFrame | None]":
     """Return the features and labels of a file in the model's order, and the table if it is one."""
-    from tailbatch.data.suffixes import is_table
+    from tailbatch.data.text import is_table
     from tailbatch.estimator.columns import aligned, columns_of, labels_for
 
     columns = columns_of(classifier)

@@ -373,8 +373,8 @@ def features_of(
     data: str, labels: str | None, classifier: "TailbatchClassifier"
 ) -> "tuple[Any, pd.DataFrame | None]":
     """Return the features of a file, which needs no labels if it is a table, and the table."""
-    from tailbatch.data.suffixes import is_table
     from tailbatch.data.tables import EmptyTableError
+    from tailbatch.data.text import is_table
     from tailbatch.estimator.columns import aligned, columns_of, read_for
 
     columns = columns_of(classifier)

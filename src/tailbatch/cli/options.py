@@ -133,7 +133,7 @@ def label_option(text: str | None) -> int | str | list[str] | None:
         return int(text)
     except ValueError:
         pass
-    from tailbatch.data.suffixes import label_file
+    from tailbatch.data.text import label_file
 
     if "," not in text or text.endswith(":,") or label_file(text) is not None:
         return text

@@ -29,8 +29,7 @@ from tailbatch.data.arff_rows import (
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.labels import stored_labels
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, side_by_side
-from tailbatch.data.suffixes import label_file
-from tailbatch.data.text import at_line, filled_in, first_repeated, stem, text_blocks
+from tailbatch.data.text import at_line, filled_in, first_repeated, label_file, stem, text_blocks
 from tailbatch.errors import DataError, require
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.

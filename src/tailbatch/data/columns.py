@@ -35,17 +35,16 @@ from tailbatch.data.column_parts import (
     PARTS,
     CategoryPart,
     DatePart,
+    Encoder,
     NumberPart,
     Part,
     TextPart,
     number_block,
     unread_numbers,
 )
-from tailbatch.data.label_columns import FrameLabels
-from tailbatch.data.labels import nearly_equal
+from tailbatch.data.labels import FrameLabels, nearly_equal
 from tailbatch.data.sparse import Block, side_by_side
 from tailbatch.data.text import filled_in, first_repeated
-from tailbatch.data.text_encoders import Encoder
 from tailbatch.errors import DataError, require, setting
 from tailbatch.registry import check_known
 

@@ -13,19 +13,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from tailbatch.data.column_parts import Encoder
 from tailbatch.data.columns import Columns, FittedColumns, Missing, giveaway
-from tailbatch.data.label_columns import FrameLabels, frame_labels
-from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.data.labels import (
+    FrameLabels,
     canonical_csr,
     checked_labels,
+    frame_labels,
     nearly_equal,
     row_and_column,
     stored_labels,
 )
-from tailbatch.data.names import NumberedNames, framed
+from tailbatch.data.labels import LabelMatrix as LabelMatrix
+from tailbatch.data.sparse import NumberedNames, framed
 from tailbatch.data.text import first_repeated
-from tailbatch.data.text_encoders import Encoder
 from tailbatch.errors import DataError, require
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.names import NumberedNames
+from tailbatch.data.sparse import NumberedNames
 from tailbatch.data.text import MAX_COLUMNS, array_limit, stem
 from tailbatch.errors import DataError
 from tailbatch.files import replacing

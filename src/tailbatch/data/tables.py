@@ -16,9 +16,17 @@ import numpy as np
 from tailbatch.data.cells import cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.label_columns import label_column_names
-from tailbatch.data.suffixes import JSON_LINES, PARQUET, suffix
-from tailbatch.data.text import array_limit, at_line, first_repeated, stem, text_blocks
+from tailbatch.data.labels import label_column_names
+from tailbatch.data.text import (
+    JSON_LINES,
+    PARQUET,
+    array_limit,
+    at_line,
+    first_repeated,
+    stem,
+    suffix,
+    text_blocks,
+)
 from tailbatch.errors import DataError, require, setting
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from scipy import sparse
 from tailbatch.data import Columns, FittedColumns, MultiLabelDataset
 from tailbatch.data.column_parts import NumberPart
 from tailbatch.data.columns import giveaway, needs_columns
-from tailbatch.data.label_columns import frame_labels
-from tailbatch.data.labels import LabelMatrix, stored_labels
+from tailbatch.data.labels import LabelMatrix, frame_labels, stored_labels
 from tailbatch.data.tables import read_frame
 from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError

@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
 from tailbatch.data import Features, LabelMatrix
-from tailbatch.data.label_columns import rows_of_series
-from tailbatch.data.labels import stored_labels
+from tailbatch.data.labels import rows_of_series, stored_labels
 from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, setting
 
 
