@@ -7,7 +7,7 @@ pressure schedule. Write the first and choose the others.
 import numpy as np
 
 from tailbatch.imbalance import minority_labels
-from tailbatch.selection import Geometric, LossDrivenSelector, RankLaw, WarmUp
+from tailbatch.selection import Geometric, LossDrivenSelector, RankLaw
 
 
 def make_minority_selector(Y, *, batch_size, epochs, seed=0):
@@ -17,17 +17,17 @@ def make_minority_selector(Y, *, batch_size, epochs, seed=0):
         """Return scores (b,), finite and >= 0, for losses (b, q) of the samples `index`."""
         return (losses * (Y[index] & minority)).sum(axis=1)
 
-    selector = LossDrivenSelector(
+    return LossDrivenSelector(
         len(Y),
         score=missed_minority,
         law=RankLaw(),
         selection_pressure=Geometric(64, 1),
-        epochs=epochs - 1,
+        warm_up_epochs=1,
+        epochs=epochs,
         batch_size=batch_size,
         seed=seed,
         labels=Y,
     )
-    return WarmUp(selector, epochs=1)
 
 
 def main():

@@ -23,7 +23,7 @@ N_SAMPLES, BATCH = 11, 4
 
 _OPTIONS: list[dict[str, Any]] = [
     *({"strategy": strategy} for strategy in STRATEGIES),
-    {"strategy": "adaptive", "importance": "des_raj", "max_lag": 2},
+    {"strategy": "adaptive", "max_lag": 2},
     {"strategy": "hard", "reference_renewal": "epoch"},
     {"strategy": "adaptive", "cap_quantile": 0.5},
     {"strategy": "adaptive", "corrected": True, "max_lag": 1},

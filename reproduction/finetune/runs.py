@@ -44,7 +44,7 @@ from tailbatch.metrics import (
 )
 from tailbatch.models import MultiLabelModel, make_model
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import Selector, WarmUp, make_selector
+from tailbatch.selection import Selector, make_selector
 from tailbatch.training import Rows, Trainer, Training, score_rows
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -276,7 +276,9 @@ def fitted(run: Run, parts: Parts) -> tuple[MultiLabelModel, Training]:
         **{**options, **dict(run.options)},
     )
     if selector.max_lag:
-        selector = _Late(selector)
+        # The strategy stays what it is, and only hears of its losses later.
+        late = type("Late", (_Late, type(selector)), {"_waiting": []})
+        selector.__class__ = late
     # The last weights count, so that arms are compared at equal steps: no rows to choose an epoch by.
     rows = replace(parts, validation=parts.validation.take([]))
     return model, Trainer(plan, seed=run.seed, metrics=()).fit(model, rows, selector)
@@ -286,12 +288,10 @@ def _steps(run: Run, parts: Parts) -> int:
     return max(round(run.epochs * -(-parts.train.n_samples // STUDIES[run.study].batch)), 1)
 
 
-class _Late(WarmUp):
+class _Late(Selector):
     """A selector that hears of losses as late as it allows."""
 
-    def __init__(self, selector: Selector) -> None:
-        super().__init__(selector, epochs=0)
-        self._waiting: list[tuple[Any, Any]] = []
+    _waiting: list[tuple[Any, Any]]
 
     def observe(self, losses: Any, index: Any = None) -> None:
         """Hold the losses back until `max_lag` later ones are there."""

@@ -5,7 +5,7 @@ import pytest
 
 from tailbatch.data import MultiLabelDataset
 from tailbatch.imbalance import rare_labels
-from tailbatch.selection.shown import plot_exposure
+from tailbatch.selection.shown import _plot_exposure
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 
@@ -37,6 +37,6 @@ def test_labels_that_are_nearly_as_common_start_at_zero(counts):
 
 def test_the_highest_exposure_is_not_cut():
     exposure = np.array([1.03, 1.05, np.nan])
-    axes = plot_exposure(exposure, np.array([10, 100, 0]), Figure().subplots())
+    axes = _plot_exposure(exposure, np.array([10, 100, 0]), Figure().subplots())
     assert axes.get_ylim()[0] == 0
     assert axes.get_ylim()[1] >= 1.05 * 1.09

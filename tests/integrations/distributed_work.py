@@ -179,7 +179,7 @@ def observe_too_few(rank):
     again = DistributedSelector(selector())
     index = next(iter(again))
     again.observe(losses(index))
-    return message, again.selector.state_dict()["pending"].size
+    return message, len(again.selector.state_dict()["pending"])
 
 
 def refuse_before_the_first_batch(rank):

@@ -20,8 +20,7 @@ from tailbatch import TailbatchClassifier, compare, make_selector
 from tailbatch.data import MultiLabelDataset, load_dataset
 from tailbatch.errors import DataError, SelectionError, StudyError
 from tailbatch.imbalance import selection_weights
-from tailbatch.losses import LOSSES, Loss, make_loss
-from tailbatch.losses.kinds import BCE
+from tailbatch.losses import BCE, LOSSES, Loss, make_loss
 from tailbatch.models import MODELS
 from tailbatch.report.page import write_report
 from tailbatch.results import ResultStore, TrainingPlan
@@ -425,7 +424,7 @@ class TestHinge(LossContract):
 STRATEGY = '''
 """Batches in reverse order."""
 
-from tailbatch.selection.random import RandomSelector
+from tailbatch.selection.base import RandomSelector
 
 
 class BackwardsSelector(RandomSelector):
@@ -456,7 +455,7 @@ def test_a_new_strategy_touches_at_most_four_files(tiny, tmp_path):
     touched = [copied / "selection" / "backwards.py", copied / "selection" / "make.py"]
     touched[0].write_text(STRATEGY)
     listed = "    MinoritySelector,\n"
-    line = "from tailbatch.selection.base import Selector\n"
+    line = "from tailbatch.selection.chain import ChainSelector\n"
     text = touched[1].read_text()
     assert text.count(listed) == 1
     text = text.replace(listed, f"{listed}    BackwardsSelector,\n")

@@ -5,7 +5,7 @@ import pytest
 
 from tailbatch.selection import AdaptiveSelector, ChainSelector, HardSelector, WeightedLoss
 from tailbatch.selection.chain import LabelChains
-from tailbatch.selection.quantization import quantization_index
+from tailbatch.selection.laws import quantization_index
 
 
 def test_eq_3_rank_based_probabilities():

@@ -32,19 +32,15 @@ def main(strategy, checkpoint, result, die_at):
 
     def save():
         nonlocal events
-        arrays = {
-            key: torch.tensor(value) if isinstance(value, np.ndarray) else value
-            for key, value in selector.state_dict().items()
-        }
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save({**state, "selector": arrays}, checkpoint.with_suffix(".new"))
+        torch.save({**state, "selector": selector.state_dict()}, checkpoint.with_suffix(".new"))
         checkpoint.with_suffix(".new").replace(checkpoint)
         events += 1
         if events == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
+        state = torch.load(checkpoint)  # by default, tensors and plain values only
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         selector.load_state_dict(state["selector"])

@@ -62,11 +62,11 @@ class Model:
         fresh = make(self.strategy)
         for kind, *rest in self.events:
             if kind == "epoch":
-                fresh._start_epoch(rest[0])
+                if rest[0] >= fresh.warm_up_epochs:
+                    fresh._start_epoch(rest[0] - fresh.warm_up_epochs)
             else:
                 fresh._learn(losses_of(*rest), np.array(rest[0]))
-        size = min(B, N - self.number * B)
-        return fresh._draw(size, self.epoch, self.number).tolist()
+        return fresh._drawn(self.epoch, self.number).index.tolist()
 
     def begin(self):
         if self.resuming:

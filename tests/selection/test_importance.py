@@ -23,12 +23,15 @@ from tailbatch.selection import (
     Linear,
     MinoritySelector,
     UniformSelector,
-    WarmUp,
     make_selector,
 )
-from tailbatch.selection.drawing import BatchStreams, StaticLaw, draw_independent
-from tailbatch.selection.importance import gradient_norms, prior_norms, systematic_sample
-from tailbatch.selection.sums import SumTable, unit_bits
+from tailbatch.selection.drawing import (
+    BatchStreams,
+    StaticLaw,
+    SumTable,
+    unit_bits,
+)
+from tailbatch.selection.importance import _systematic_sample, gradient_norms, prior_norms
 from tailbatch.testing.selector_contract import drain, same_state, take_weights
 
 Y = np.array(
@@ -164,7 +167,8 @@ def test_a_law_that_hardly_accepts_is_written_down():
         def propose(self, pairs, pressure):
             return super().propose(pairs[:0], pressure)
 
-    draws = draw_independent(Stubborn(np.array([1.0, 3.0])), 4000, 1.0, BatchStreams(0).at(0, 0))
+    law = Stubborn(np.array([1.0, 3.0]))
+    draws = law.draw_independent(4000, 1.0, BatchStreams(0).at(0, 0))
     assert np.mean(draws) == pytest.approx(0.75, abs=0.03)
 
 
@@ -202,7 +206,7 @@ def test_every_place_of_a_systematic_epoch_follows_the_law():
 @given(st.lists(st.floats(0.01, 50), min_size=1, max_size=60), st.floats(0, 1, exclude_max=True))
 def test_a_systematic_sample_has_n_draws(values, start):
     times = np.array(values) * (len(values) / np.sum(values))
-    drawn = systematic_sample(times.__getitem__, len(times), start)
+    drawn = _systematic_sample(times.__getitem__, len(times), start)
     counts = np.bincount(drawn, minlength=len(times))
     assert len(drawn) == len(times)
     assert (np.diff(drawn) >= 0).all()
@@ -382,7 +386,10 @@ def test_a_softened_correction_lies_between():
 
 def test_mean_is_the_plain_mean_where_nothing_is_corrected():
     losses = torch.rand(4, 3, requires_grad=True)
-    for selector in (HardSelector(8, batch_size=4), WarmUp(HardSelector(8, batch_size=4))):
+    for selector in (
+        HardSelector(8, batch_size=4),
+        HardSelector(8, batch_size=4, warm_up_epochs=3),
+    ):
         next(iter(selector))
         for values in (losses, losses.mean(1), losses.detach().numpy(), losses.detach().double()):
             assert selector.mean(values) == values.mean()
@@ -404,13 +411,6 @@ def test_mean_of_tensors_keeps_graph_and_kind(dtype):
     per_sample = losses.detach().double().mean(1).numpy()
     assert loss.item() == pytest.approx(per_sample @ weights, rel=0.02)
     assert selector.mean(per_sample.tolist()) == pytest.approx(per_sample @ weights)
-
-
-def test_des_raj_weights_reach_the_mean():
-    selector = HardSelector(8, batch_size=3, importance="des_raj", initial_losses=np.arange(8))
-    next(iter(selector))
-    losses = np.array([1.0, 2.0, 4.0])
-    assert selector.mean(losses) == pytest.approx(selector.importance_weights() @ losses)
 
 
 @pytest.mark.parametrize("losses", [torch.tensor(0.5), torch.ones(3), torch.ones(4, 2, 2)])
@@ -518,12 +518,6 @@ def test_a_single_label_without_positives_counts_for_nothing():
     wider = np.column_stack([Y, np.zeros(N, bool)])
     p = ImportanceSelector(wider, batch_size=2).probabilities()
     np.testing.assert_allclose(p, ImportanceSelector(Y, batch_size=2).probabilities(), rtol=1e-9)
-
-
-def test_corrected_excludes_the_weights_of_draws_without_replacement():
-    for options in ({"importance": "des_raj"}, {"importance_beta": 0.5}):
-        with pytest.raises(SelectionError, match="corrected draws are independent"):
-            HardSelector(8, batch_size=2, corrected=True, **options)
 
 
 @pytest.mark.parametrize(

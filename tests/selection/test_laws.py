@@ -7,15 +7,8 @@ from hypothesis import strategies as st
 
 from selection.reference import adaptive_law, rank_law
 from tailbatch.selection import AdaptiveSelector, Constant, Geometric, QuantizationLaw, RankLaw
-from tailbatch.selection.drawing import (
-    BatchStreams,
-    StaticLaw,
-    UniformLaw,
-    draw_batch,
-    normalized,
-)
-from tailbatch.selection.quantization import BlockMaxima
-from tailbatch.selection.ranking import RankOrder
+from tailbatch.selection.drawing import BatchStreams, StaticLaw, UniformLaw
+from tailbatch.selection.laws import _BlockMaxima, _RankOrder
 
 LAWS = {"rank": RankLaw, "quantization": QuantizationLaw}
 loss = st.one_of(st.floats(0, 1e6), st.sampled_from([0.0, 0.5, 1.0, np.inf]))
@@ -26,7 +19,7 @@ pressures = st.one_of(st.floats(1, 1e6), st.sampled_from([1.0, 2.0, 1e300]))
 def probabilities(law, scores, pressure):
     scores = np.array(scores)
     law.reset(scores)
-    return normalized(law.log_weights(pressure))
+    return law.probabilities(pressure)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -82,13 +75,13 @@ class TestEveryLaw:
             one = LAWS[law]()
             one.reset(np.random.default_rng(1).pareto(1.0, 500))
             one.acceptance = hint
-            drawn.append(draw_batch(one, 30, 16.0, BatchStreams(0).at(0, 0)).tolist())
+            drawn.append(one.draw(30, 16.0, BatchStreams(0).at(0, 0)).tolist())
         assert drawn[0] == drawn[1]
 
     def test_an_extreme_pressure_still_ends(self, law):
         one = LAWS[law]()
         one.reset(np.append(np.zeros(999), 1.0))
-        batch = draw_batch(one, 40, 1e300, BatchStreams(0).at(0, 0))
+        batch = one.draw(40, 1e300, BatchStreams(0).at(0, 0))
         assert len(set(batch.tolist())) == 40
 
 
@@ -116,7 +109,7 @@ def test_a_higher_weighted_loss_is_never_less_likely(pairs, pressure):
 @settings(max_examples=60, deadline=None)
 def test_the_order_stays_sorted_through_moves_and_merges(start, seeds):
     scores = np.array(start)
-    order = RankOrder(scores)
+    order = _RankOrder(scores)
     for seed in seeds:
         rng = np.random.default_rng(seed)
         index = rng.permutation(len(scores))[: rng.integers(1, len(scores) + 1)]
@@ -137,7 +130,7 @@ def test_the_maximum_is_right_after_every_move(n):
     rng = np.random.default_rng(n)
     scores = rng.pareto(1.0, n)
     scores[rng.random(n) < 0.3] = np.inf
-    maxima = BlockMaxima(scores)
+    maxima = _BlockMaxima(scores)
     for _ in range(200):
         # The largest ones move most, so that maxima keep falling.
         index = np.unique(np.append(rng.integers(n, size=5), np.argsort(scores)[-3:]))
@@ -156,7 +149,7 @@ def test_more_than_two_to_the_24_samples_can_all_be_drawn():
     law = QuantizationLaw()
     law.reset(np.zeros(n))
     law.update(np.array([n - 1]), np.array([1.0]))
-    batch = draw_batch(law, 512, 16.0, BatchStreams(0).at(0, 0))
+    batch = law.draw(512, 16.0, BatchStreams(0).at(0, 0))
     assert batch.max() > 2**24
 
 

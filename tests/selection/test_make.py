@@ -22,12 +22,11 @@ from tailbatch.selection import (
     RandomSelector,
     RankLaw,
     Selector,
-    WarmUp,
     default_pressure,
     make_selector,
     register_strategy,
 )
-from tailbatch.selection.inputs import label_matrix
+from tailbatch.selection.base import label_matrix
 from tailbatch.testing.selector_contract import drain
 
 RNG = np.random.default_rng(0)
@@ -53,7 +52,6 @@ def test_every_strategy_starts_with_the_same_warm_up(strategy):
         selector = make_selector(
             strategy, Y, X=X, batch_size=8, warm_up_epochs=3, epochs=5, **settings
         )
-        assert isinstance(selector, WarmUp)
         assert selector.strategy == strategy
         return drain(selector, per_label, epochs=5)
 
@@ -127,10 +125,10 @@ def test_weights_come_from_the_features():
     selector = make_selector("adaptive", Y, X=X)
     expected = selection_weights(X, Y)
     assert (expected > 1).any()
-    assert np.array_equal(selector.selector._score.weights, expected)
+    assert np.array_equal(selector._score.weights, expected)
     for features in (X.tolist(), torch.tensor(X), sparse.csr_array(X)):
         other = make_selector("chain", Y, X=features)
-        np.testing.assert_allclose(other.selector._score.weights, expected)
+        np.testing.assert_allclose(other._score.weights, expected)
 
 
 def test_weights_can_be_left_out(caplog):
@@ -142,7 +140,7 @@ def test_weights_can_be_left_out(caplog):
         without = make_selector("adaptive", Y)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "no features X were given: the imbalance weights are 1" in caplog.text
-    assert without.selector._score.weights == 1
+    assert without._score.weights == 1
 
 
 def test_names_are_suggested():
@@ -181,7 +179,7 @@ def test_rows_must_match():
 def test_annealing_counts_from_the_end_of_the_warm_up():
     annealed = Geometric(64, 1)
     selector = make_selector("minority", Y, selection_pressure=annealed, epochs=5, warm_up_epochs=2)
-    assert [selector.selector._pressure(epoch) for epoch in range(3)] == pytest.approx([64, 8, 1])
+    assert [selector._pressure(epoch) for epoch in range(3)] == pytest.approx([64, 8, 1])
     with pytest.raises(SelectionError, match="give epochs="):
         make_selector("minority", Y, selection_pressure=annealed)
     short = make_selector("adaptive", Y, weights=1, selection_pressure=Geometric(64, 1), epochs=2)
@@ -202,12 +200,12 @@ def test_a_pressure_can_follow_the_imbalance_of_the_labels(strategy):
     skewed[:, 0], skewed[:30, 1], skewed[:9, 2] = True, True, True  # IRLbl 1, 30, 100: 43.7
     for labels, expected in ((skewed, 131 / 3), (skewed[:, [0, 0]], 1), (skewed[:, [0, 2, 2]], 64)):
         made = make_selector(strategy, labels, selection_pressure="imbalance")
-        assert made.selector._pressure(0) == pytest.approx(expected)
+        assert made._pressure(0) == pytest.approx(expected)
 
 
 def test_without_a_positive_the_imbalance_is_none():
     made = make_selector("minority", np.zeros((5, 2), dtype=bool), batch_size=5)
-    assert made.selector._pressure(0) == 1
+    assert made._pressure(0) == 1
 
 
 def test_a_word_that_is_no_pressure_is_refused():
@@ -220,8 +218,8 @@ def test_a_study_gives_each_strategy_the_pressure_that_its_selector_has():
         own = default_pressure(strategy)
         named = make_selector(strategy, Y, X=X, epochs=9, selection_pressure=own)
         plain = make_selector(strategy, Y, X=X, epochs=9)
-        pressure = getattr(plain.selector, "_pressure", lambda epoch: None)
-        assert pressure(0) == getattr(named.selector, "_pressure", lambda epoch: None)(0)
+        pressure = getattr(plain, "_pressure", lambda epoch: None)
+        assert pressure(0) == getattr(named, "_pressure", lambda epoch: None)(0)
 
 
 def test_options_reach_the_strategy():
@@ -230,7 +228,7 @@ def test_options_reach_the_strategy():
     )
     assert selector.max_lag == 3
     assert selector.labels.shape == (40, 6)
-    assert np.isfinite(selector.selector._law.scores).all()
+    assert np.isfinite(selector._law.scores).all()
     assert next(iter(selector)).tolist() == list(range(40))
 
 
@@ -283,8 +281,8 @@ def test_a_class_and_a_function_are_strategies(strategy):
     selector = make_selector(strategy, Y, X=X, warm_up_epochs=1, epochs=4, **options)
     plain = make_selector("random", Y, batch_size=8, seed=3, warm_up_epochs=1)
     assert selector.strategy == "worst_label"
-    assert selector.selector.scale == 2.0
-    assert selector.selector._pressure(0) == 8
+    assert selector.scale == 2.0
+    assert selector._pressure(0) == 8
     assert drain(selector, per_label) == drain(plain, per_label)
     with pytest.raises(SelectionError, match=r"unknown option of .* 'scal'; did you mean 'scale'"):
         make_selector(strategy, Y, X=X, selection_pressure=8, scal=1)
@@ -300,8 +298,7 @@ def test_a_class_that_needs_features_says_so():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda Y, **_: 3, "must return a .*Selector without a warm-up, .* got 3"),
-        (lambda Y, **_: make_selector("random", Y), "Selector without a warm-up"),
+        (lambda Y, **_: 3, "must return a .*Selector, got 3"),
         (lambda Y, *, batch_size: RandomSelector(5, batch_size=batch_size), "n_samples=5, not 40"),
         (lambda Y: RandomSelector(len(Y), batch_size=9), "batch_size=9, not 128: hand on"),
     ],
@@ -309,6 +306,14 @@ def test_a_class_that_needs_features_says_so():
 def test_what_a_function_returns_is_checked(made, message):
     with pytest.raises(SelectionError, match=message):
         make_selector(made, Y)
+
+
+def test_a_function_may_choose_the_warm_up():
+    def chosen(Y, *, batch_size):
+        return make_selector("hard", Y, batch_size=batch_size, warm_up_epochs=5)
+
+    assert make_selector(chosen, Y).warm_up_epochs == 5
+    assert make_selector(chosen, Y, warm_up_epochs=1).warm_up_epochs == 1
 
 
 def test_a_registered_class_is_found_by_name():
@@ -383,3 +388,13 @@ def test_nothing_but_warm_up_is_said(caplog):
         assert not caplog.records
         make_selector("hard", Y, warm_up_epochs=3).plan_epochs(3)
     assert "all 3 epochs are warm-up, so hard never draws a batch" in caplog.text
+
+
+def test_importance_says_its_share_of_uniform_draws():
+    assert make_selector("importance", Y).mix(0) == 0.3
+
+
+def test_scikit_learns_name_of_the_seed_is_suggested():
+    for strategy in ("random", "adaptive", worst_label):
+        with pytest.raises(SelectionError, match=r"'random_state' .* did you mean 'seed'"):
+            make_selector(strategy, Y, random_state=3)

@@ -20,10 +20,10 @@ from tailbatch.selection import (
     RecencySelector,
     UncertaintySelector,
     make_selector,
-    predictions,
 )
-from tailbatch.selection.label_first import class_aware_probabilities
-from tailbatch.selection.uncertainty import uncertainty_law
+from tailbatch.selection.rivals import doubt
+from tailbatch.selection.rivals.label_first import _class_aware_probabilities
+from tailbatch.selection.rivals.uncertainty import _uncertainty_law
 from tailbatch.testing.selector_contract import N, SelectorContract, drain
 
 Y = np.array(
@@ -128,7 +128,7 @@ def label_sequences(q, size):
 
 def class_aware_batches(Y, floor, size):
     n = len(Y)
-    law = class_aware_probabilities(Y, floor)
+    law = _class_aware_probabilities(Y, floor)
     without = [i for i in range(n) if not Y[i].any()]
     known = [j for j in range(Y.shape[1]) if Y[:, j].any()]
     share = floor * len(without) / n
@@ -308,7 +308,7 @@ class Remembered:
 
 
 def trained(selector, Y, epochs):
-    """Let a selector see random predictions, beside the reference."""
+    """Let a selector see random doubt, beside the reference."""
     reference = Remembered(Y)
     rng = np.random.default_rng(2)
     for _ in range(epochs):
@@ -344,9 +344,9 @@ def test_the_law_of_uncertainty_is_its_definition(pressure):
     low, high = min(known), max(known)
     w = [1.0 if np.isnan(s) else (s - low) / (high - low) for s in scores]
     expected = low_score_law([1 - each for each in w], pressure, largest=1.0)
-    np.testing.assert_allclose(uncertainty_law(np.array(scores), pressure), expected)
+    np.testing.assert_allclose(_uncertainty_law(np.array(scores), pressure), expected)
     for same in (np.full(3, np.nan), np.full(3, 0.5)):
-        np.testing.assert_allclose(uncertainty_law(same, pressure), 1 / 3)
+        np.testing.assert_allclose(_uncertainty_law(same, pressure), 1 / 3)
 
 
 def test_batches_follow_the_probabilities_of_their_epoch():
@@ -395,15 +395,15 @@ def test_d2ace_scores_and_probabilities_are_the_papers():
     exact = [selector._scores(metric) for metric in (selector._uncertainty, selector._hardness)]
     for epoch, beta, pressure in [(0, 0.7, 8), (3, 0.5, 8 ** (5 / 8)), (6, 0.3, 8 ** (2 / 8))]:
         assert selector.beta(epoch) == pytest.approx(beta)
-        p_u, p_h = (uncertainty_law(scores, pressure) for scores in exact)
+        p_u, p_h = (_uncertainty_law(scores, pressure) for scores in exact)
         np.testing.assert_allclose(selector._renewed(epoch), beta * p_u + (1 - beta) * p_h)
 
 
 def test_a_window_holds_float16_and_says_when_it_does_not_fit(monkeypatch):
     selector = UncertaintySelector(Y, batch_size=2, selection_pressure=2)
     drain(selector, lambda index, step: np.full((len(index), 4), 0.3))
-    assert selector.state_dict()["predictions"].dtype == np.float16
-    monkeypatch.setattr(predictions, "_physical_memory", lambda: 100.0)
+    assert np.asarray(selector.state_dict()["predictions"]).dtype == np.float16
+    monkeypatch.setattr(doubt, "_physical_memory", lambda: 100.0)
     for kind, options in (
         (UncertaintySelector, {}),
         (RecencySelector, {"window": 3}),
@@ -461,5 +461,5 @@ def test_labels_without_any_row_are_refused(strategy):
 
 def test_the_pressure_falls_as_in_the_papers():
     selector = make_selector("recency", Y, warm_up_epochs=1, epochs=4, batch_size=6)
-    assert selector.selector._schedule == Geometric(100, 1)
+    assert selector._schedule == Geometric(100, 1)
     assert make_selector("uncertainty", Y, epochs=100).warm_up_epochs == 10

@@ -97,7 +97,7 @@ def test_equal_rows_get_equal_chances_whatever_the_batch(strategy, layout):
     for _ in range(4):
         for index in selector:
             selector.observe(layout(np.tile(row, (len(index), 1))))
-    scores = selector.state_dict()["scores"]
+    scores = np.asarray(selector.state_dict()["scores"])
     assert len(set(scores[np.isfinite(scores)])) == 1
 
 

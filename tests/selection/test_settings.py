@@ -20,7 +20,6 @@ from tailbatch.selection import (
     RandomSelector,
     RankLaw,
     UniformSelector,
-    WarmUp,
     make_selector,
     mean_loss,
 )
@@ -80,7 +79,7 @@ def minority(Y=Y, **options):
 
 
 def warm(epochs=1, shuffle=True, **options):
-    return WarmUp(hard(**options), epochs=epochs, shuffle=shuffle)
+    return hard(warm_up_epochs=epochs, shuffle=shuffle, **options)
 
 
 CASES = {
@@ -129,10 +128,10 @@ CASES = {
         lambda: hard(),
         "reference_renewal epoch, this selector has batch",
     ),
-    "importance": (
-        lambda: hard(importance="des_raj"),
-        lambda: hard(importance_beta=0.5),
-        "importance des_raj, this selector has None, with importance_beta None, .* has 0.5",
+    "corrected": (
+        lambda: make_selector("uniform", Y, batch_size=N, corrected=True),
+        lambda: make_selector("uniform", Y, batch_size=N),
+        "corrected True, this selector has False",
     ),
     "weights": (
         lambda: adaptive(),
@@ -197,7 +196,7 @@ CASES = {
     "warm-up order": (
         lambda: warm(),
         lambda: warm(shuffle=False),
-        "warm_up_shuffle True, this selector has False",
+        "shuffle True, this selector has False",
     ),
     "pressure behind a warm-up": (
         lambda: warm(selection_pressure=2),

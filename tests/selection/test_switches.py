@@ -1,14 +1,10 @@
-"""Options beside the paper's default: habits of the authors' script, caps, importance weights."""
-
-from itertools import permutations
+"""Options beside the paper's default: habits of the authors' script, caps."""
 
 import numpy as np
 import pytest
 
-from selection.reference import adaptive_law, ordered_batches
-from tailbatch.errors import SelectionError
-from tailbatch.selection import AdaptiveSelector, HardSelector, RandomSelector, WarmUp
-from tailbatch.selection.drawing import des_raj_weights, tempered_weights
+from selection.reference import adaptive_law
+from tailbatch.selection import AdaptiveSelector, HardSelector, RandomSelector
 from tailbatch.testing.selector_contract import drain
 
 LOSSES = np.array([0.1, 0.2, 0.4, 0.6, 0.9, 1.4, 2.0, 4.0])
@@ -35,7 +31,7 @@ def test_renewal_after_every_batch_reaches_every_sample():
 
 
 def test_full_batches_fill_up_all_but_the_warm_up():
-    selector = WarmUp(HardSelector(401, batch_size=128, full_batches=True), epochs=1)
+    selector = HardSelector(401, batch_size=128, full_batches=True, warm_up_epochs=1)
     sizes = [len(batch) for batch in drain(selector, lambda index, step: index, epochs=2)]
     assert sizes == [128, 128, 128, 17, 128, 128, 128, 128]
 
@@ -43,7 +39,7 @@ def test_full_batches_fill_up_all_but_the_warm_up():
 def test_unshuffled_order():
     selector = RandomSelector(5, batch_size=2, shuffle=False)
     assert [batch.tolist() for batch in selector] == [[0, 1], [2, 3], [4]]
-    warm = WarmUp(HardSelector(5, batch_size=2), epochs=1, shuffle=False)
+    warm = HardSelector(5, batch_size=2, warm_up_epochs=1, shuffle=False)
     assert drain(warm, lambda index, step: index) == [[0, 1], [2, 3], [4]]
 
 
@@ -81,85 +77,10 @@ def test_a_cap_of_zero_is_no_cap(losses):
     np.testing.assert_allclose(selector.probabilities(), adaptive_law(losses, 16))
 
 
-# ---- importance weights ------------------------------------------------------------------------
-
-
-def expectation(law, size, weights_of):
-    """Mean of the weighted loss over every ordered batch, each with its chance."""
-    return sum(
-        chance * (weights_of(np.array(batch)) * LOSSES[list(batch)]).sum()
-        for batch, chance in ordered_batches(law, size).items()
-    )
-
-
-def test_des_raj_weights_are_unbiased_and_the_others_are_not():
-    n, b = 8, 4
-    law, mean = adaptive_law(LOSSES, 64), LOSSES.mean()
-    des_raj = expectation(law, b, lambda batch: des_raj_weights(law[batch], n))
-    assert des_raj == pytest.approx(mean, rel=1e-12)
-    plain = expectation(law, b, lambda batch: np.full(b, 1 / b))
-    assert plain > 1.2 * mean
-    tempered = expectation(law, b, lambda batch: tempered_weights(law[batch], 0.999999))
-    assert tempered < 0.95 * mean
-
-
-@pytest.mark.parametrize("size", [1, 2, 8])
-def test_des_raj_weights_are_unbiased_for_any_batch_size(size):
-    law = adaptive_law(LOSSES[:5], 16)
-    size = min(size, 5)
-    total = sum(
-        chance * (des_raj_weights(law[list(batch)], 5) * LOSSES[list(batch)]).sum()
-        for batch, chance in ordered_batches(law, size).items()
-    )
-    assert total == pytest.approx(LOSSES[:5].mean())
-    assert len(list(permutations(range(5), size))) == len(ordered_batches(law, size))
-
-
-def test_a_selector_hands_out_the_weights_of_pending_batches():
-    def make(**options):
-        return AdaptiveSelector(
-            1.0, n_samples=8, batch_size=3, max_lag=1, initial_losses=LOSSES, **options
-        )
-
-    law = adaptive_law(LOSSES, 16)
-    for options, expected in [
-        ({}, lambda p: np.full(3, 1 / 3)),
-        ({"importance": "des_raj"}, lambda p: des_raj_weights(p, 8)),
-        ({"importance_beta": 0.5}, lambda p: tempered_weights(p, 0.5)),
-    ]:
-        selector = make(**options)
-        iterator = iter(selector)
-        first = next(iterator)
-        np.testing.assert_allclose(selector.importance_weights(), expected(law[first]))
-        second = next(iterator)
-        if options:
-            with pytest.raises(SelectionError, match="weights of the oldest were taken already"):
-                selector.importance_weights()
-        loaded = make(**options)
-        loaded.load_state_dict(selector.state_dict())
-        for index in (first, second):
-            np.testing.assert_allclose(loaded.importance_weights(index), expected(law[index]))
-
-
 def test_the_warm_up_has_equal_weights():
-    selector = WarmUp(
-        AdaptiveSelector(1.0, n_samples=8, batch_size=4, importance="des_raj"), epochs=1
-    )
+    selector = AdaptiveSelector(1.0, n_samples=8, batch_size=4, corrected=True, warm_up_epochs=1)
     for _ in selector:
         assert selector.importance_weights().tolist() == [0.25] * 4
         selector.observe([0.1, 0.2, 0.3, 0.4])
     next(iter(selector))
     assert len(set(selector.importance_weights())) > 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"importance": "other"}, "importance must be None or 'des_raj', got 'other'"),
-        ({"importance_beta": 1.5}, "importance_beta must lie between 0 and 1, got 1.5"),
-        ({"importance": "des_raj", "importance_beta": 0.5}, "not both"),
-    ],
-)
-def test_unusable_importance_settings_say_so(options, message):
-    with pytest.raises(SelectionError, match=message):
-        HardSelector(8, batch_size=2, **options)

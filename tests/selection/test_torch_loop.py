@@ -117,3 +117,12 @@ def test_a_training_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(
 def test_the_room_loads_no_torch():
     code = "import sys, tailbatch.selection; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"batch_size": 2, "drop_last": True}])
+def test_a_selector_is_no_sampler_of_single_samples(options):
+    selector = make_selector("hard", np.eye(12, dtype=bool), batch_size=4)
+    loader = DataLoader(TensorDataset(torch.arange(12)), sampler=selector, **options)
+    with pytest.raises(SelectionError, match=r"use DataLoader\(dataset, batch_sampler=selector\)"):
+        next(iter(loader))
+    assert len(next(iter(DataLoader(loader.dataset, batch_sampler=selector)))[0]) == 4

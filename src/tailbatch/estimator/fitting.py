@@ -14,8 +14,7 @@ from tailbatch.data import Parts
 from tailbatch.errors import DataError, ModelError, TrainingError
 from tailbatch.estimator.history import EpochTable
 from tailbatch.estimator.settings import PLANNED, check_plan_fields
-from tailbatch.losses import Loss, LossLike
-from tailbatch.losses.make import loss_table
+from tailbatch.losses import Loss, LossLike, loss_table
 from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, make_model
 from tailbatch.results import TrainingPlan

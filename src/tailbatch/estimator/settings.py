@@ -8,9 +8,8 @@ from typing import Any, Self
 from sklearn.base import BaseEstimator
 
 from tailbatch.errors import ModelError, TrainingError, closest, did_you_mean
-from tailbatch.losses import LOSSES
+from tailbatch.losses import LOSSES, loss_table
 from tailbatch.losses.base import refuse_weights
-from tailbatch.losses.make import loss_table
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, MultiLabelModel
 from tailbatch.registry import check_known

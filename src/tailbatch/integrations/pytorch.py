@@ -125,7 +125,7 @@ class StatefulBatches:
 
 
 def saved_state(selector: AnySelector) -> dict[str, Any]:
-    """Return a selector's state with tensors for arrays, for ``torch.load(weights_only=True)``.
+    """Return a selector's state, with the losses that were held back.
 
     With ``gather_every`` above 1 every rank must call it, because losses held back are exchanged first.
 
@@ -137,10 +137,7 @@ def saved_state(selector: AnySelector) -> dict[str, Any]:
     """
     if isinstance(selector, DistributedSelector):
         selector.flush()
-    return {
-        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for name, value in selector.state_dict().items()
-    }
+    return selector.state_dict()
 
 
 def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Real
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ class Loss(nn.Module):
             raise ModelError(f"n_labels must be at least 1, got {n_labels}")
         self.n_labels = n_labels
         # Plain numbers, which JSON can hold.
-        self.options = {
+        self.options: dict[str, Any] = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in options.items()
         }
@@ -195,17 +195,10 @@ class Loss(nn.Module):
 
 
 def refuse_weights(kind: Any, weights: object) -> None:
-    """Raise if there are weights of samples, and a loss or model that compares samples cannot use them.
+    """Refuse sample weights for a loss or model (or class) that compares samples with each other.
 
-    Weights undo how often a sample was drawn where the objective is a mean over samples. Where samples
+    Weights undo how often a sample was drawn if the objective is a mean over samples. If samples
     are compared, how often the others were drawn matters as well.
-
-    Parameters
-    ----------
-    kind
-        A loss or model, or its class.
-    weights
-        Anything but None stands for weights.
 
     Examples
     --------
@@ -225,19 +218,6 @@ def refuse_weights(kind: Any, weights: object) -> None:
         )
 
 
-def label_array(Y: Any) -> LabelMatrix:
-    """Return labels (n, q), given as an array, sparse matrix, tensor or data frame, as booleans.
-
-    Examples
-    --------
-    >>> label_array(torch.tensor([[1.0, float("nan")]]))
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: labels must be 0 or 1, got nan in row 0, label column 1
-    """
-    return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
-
-
 def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix | None]:
     """Return labels (n, q) and which are missing, (n, q) or None, as booleans; missing labels are 0.
 
@@ -250,8 +230,8 @@ def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix 
     ([[True, False]], [[False, True]])
     """
     if missing is None:
-        return label_array(Y), None
-    mask = label_array(missing)
+        return _label_array(Y), None
+    mask = _label_array(missing)
     values: Any = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y
     # A copy: the caller's labels stay as they are.
     values = csr_array(values, copy=True) if issparse(values) else np.array(values)
@@ -264,7 +244,11 @@ def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix 
         values.data[np.isin(cells, unknown)] = 0
     elif values.ndim == 2:
         values[mask.nonzero() if issparse(mask) else mask] = 0
-    return label_array(values), mask
+    return _label_array(values), mask
+
+
+def _label_array(Y: Any) -> LabelMatrix:
+    return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
 
 
 @contextmanager
@@ -316,42 +300,7 @@ def check_range(low: float, high: float = math.inf, /, **values: object) -> None
     tailbatch.errors.ModelError: power must be a number from 0, got -1
     """
     for name, value in values.items():
-        if not (_is_finite(value) and low <= value <= high):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (is_number and math.isfinite(value) and low <= value <= high):  # type: ignore[arg-type, operator]
             upper = "" if high == math.inf else f" to {high:g}"
             raise ModelError(f"{name} must be a number from {low:g}{upper}, got {value!r:.60}")
-
-
-def check_above(low: float, /, **values: object) -> None:
-    """Raise unless every option is a finite number above `low`.
-
-    Examples
-    --------
-    >>> check_above(0, max_weight=0)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ModelError: max_weight must be a number above 0, got 0
-    """
-    for name, value in values.items():
-        if not (_is_finite(value) and value > low):
-            raise ModelError(f"{name} must be a number above {low:g}, got {value!r:.60}")
-
-
-def _is_finite(value: object) -> TypeGuard[float]:
-    """Return whether a value is a finite number, also one of NumPy's."""
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-
-
-def check_exponent(**values: object) -> None:
-    """Raise unless every exponent is 0 or at least 1; between, its gradient is infinite at 0.
-
-    Examples
-    --------
-    >>> check_exponent(gamma=0.5)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ModelError: gamma must be 0 or at least 1, got 0.5
-    """
-    for name, value in values.items():
-        check_range(0, **{name: value})
-        if 0 < value < 1:  # type: ignore[operator] # check_range says it is a number
-            raise ModelError(f"{name} must be 0 or at least 1, got {value!r}")

@@ -9,19 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def bce(logits: Tensor, y: Tensor, positive_weight: Tensor | None = None) -> Tensor:
-    """Return softplus(-z) for positives, times their label's weight, and softplus(z) for negatives.
-
-    Examples
-    --------
-    >>> bce(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 2.0]))
-    tensor([[0.6931, 1.3863]])
-    """
-    return F.binary_cross_entropy_with_logits(
-        logits, y, pos_weight=positive_weight, reduction="none"
-    )
-
-
 def focal(logits: Tensor, y: Tensor, *, gamma: float) -> Tensor:
     """Return (1 - p_t)^gamma bce, where p_t is the probability of the label's true value.
 

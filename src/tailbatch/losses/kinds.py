@@ -1,24 +1,17 @@
 """The losses: each holds its options and what it knows of the training rows; formulas are elsewhere."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch.data import LabelMatrix
 from tailbatch.errors import ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import formulas
-from tailbatch.losses.base import (
-    Loss,
-    check_above,
-    check_exponent,
-    check_range,
-    counts_with_notice,
-)
+from tailbatch.losses.base import Loss, check_range, counts_with_notice
 
 
 class BCE(Loss):
@@ -37,7 +30,7 @@ class BCE(Loss):
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return softplus(-z) for positives, softplus(z) for negatives."""
-        return formulas.bce(logits, y)
+        return _bce(logits, y)
 
 
 class WeightedBCE(Loss):
@@ -73,7 +66,9 @@ class WeightedBCE(Loss):
     ) -> None:
         check_range(0, power=power)
         if max_weight is not None:
-            check_above(0, max_weight=max_weight)
+            check_range(0, max_weight=max_weight)
+            if not max_weight:
+                raise ModelError("max_weight must be a number above 0, got 0")
         given = None if weights is None else _checked_weights(weights, n_labels)
         super().__init__(n_labels, power=power, max_weight=max_weight, weights=given)
         weight = torch.ones(n_labels or 1) if given is None else torch.tensor(given)
@@ -91,7 +86,7 @@ class WeightedBCE(Loss):
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return binary cross-entropy, positives times their label's weight."""
-        return formulas.bce(logits, y, self.positive_weight.to(logits))
+        return _bce(logits, y, self.positive_weight.to(logits))
 
 
 class Focal(Loss):
@@ -115,11 +110,10 @@ class Focal(Loss):
     def __init__(self, n_labels: int | None, *, gamma: float = 2.0) -> None:
         check_range(0, gamma=gamma)
         super().__init__(n_labels, gamma=gamma)
-        self.gamma = gamma
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return (1 - p_t)^gamma times binary cross-entropy."""
-        return formulas.focal(logits, y, gamma=self.gamma)
+        return formulas.focal(logits, y, **self.options)
 
 
 class Asymmetric(Loss):
@@ -150,23 +144,17 @@ class Asymmetric(Loss):
         gamma_positive: float = 0.0,
         margin: float = 0.05,
     ) -> None:
-        check_exponent(gamma_negative=gamma_negative, gamma_positive=gamma_positive)
+        exponents = {"gamma_negative": gamma_negative, "gamma_positive": gamma_positive}
+        check_range(0, **exponents)
+        for option, value in exponents.items():
+            if 0 < value < 1:  # the gradient would be infinite at 0
+                raise ModelError(f"{option} must be 0 or at least 1, got {value!r}")
         check_range(0, 0.99, margin=margin)
-        super().__init__(
-            n_labels, gamma_negative=gamma_negative, gamma_positive=gamma_positive, margin=margin
-        )
-        self.gamma_negative, self.gamma_positive = gamma_negative, gamma_positive
-        self.margin = margin
+        super().__init__(n_labels, margin=margin, **exponents)
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return `tailbatch.losses.formulas.asymmetric`."""
-        return formulas.asymmetric(
-            logits,
-            y,
-            gamma_negative=self.gamma_negative,
-            gamma_positive=self.gamma_positive,
-            margin=self.margin,
-        )
+        return formulas.asymmetric(logits, y, **self.options)
 
 
 class ClassBalanced(Loss):
@@ -206,7 +194,7 @@ class ClassBalanced(Loss):
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return binary cross-entropy, positives times their label's weight."""
-        return formulas.bce(logits, y, self.positive_weight.to(logits))
+        return _bce(logits, y, self.positive_weight.to(logits))
 
 
 class DistributionBalanced(Loss):
@@ -252,15 +240,8 @@ class DistributionBalanced(Loss):
     ) -> None:
         check_range(0, alpha=alpha, beta=beta, mu=mu, kappa=kappa, gamma=gamma)
         check_range(1e-3, negative_scale=negative_scale)
-        super().__init__(
-            n_labels,
-            alpha=alpha,
-            beta=beta,
-            mu=mu,
-            kappa=kappa,
-            negative_scale=negative_scale,
-            gamma=gamma,
-        )
+        focus = {"kappa": kappa, "negative_scale": negative_scale, "gamma": gamma}
+        super().__init__(n_labels, alpha=alpha, beta=beta, mu=mu, **focus)
         self.alpha, self.beta, self.mu = alpha, beta, mu
         self.kappa, self.negative_scale, self.gamma = kappa, negative_scale, gamma
         self.register_buffer("counts", torch.ones(n_labels or 1))
@@ -333,17 +314,10 @@ class TwoWay(Loss):
             temperature_positive=temperature_positive,
             temperature_negative=temperature_negative,
         )
-        self.temperature_positive = temperature_positive
-        self.temperature_negative = temperature_negative
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return `tailbatch.losses.formulas.two_way`."""
-        return formulas.two_way(
-            logits,
-            y,
-            temperature_positive=self.temperature_positive,
-            temperature_negative=self.temperature_negative,
-        )
+        return formulas.two_way(logits, y, **self.options)
 
 
 class Equalized(Loss):
@@ -382,7 +356,6 @@ class Equalized(Loss):
     ) -> None:
         check_range(0, gamma=gamma, mu=mu, alpha=alpha)
         super().__init__(n_labels, gamma=gamma, mu=mu, alpha=alpha)
-        self.gamma, self.mu, self.alpha = gamma, mu, alpha
         # In double precision, because a long training adds up millions of small numbers.
         for which in ("positive_gradients", "negative_gradients"):
             self.register_buffer(which, torch.zeros(n_labels or 1, dtype=torch.float64))
@@ -391,11 +364,7 @@ class Equalized(Loss):
         """Return what positives and negatives weigh at the moment."""
         labels = y if y.is_floating_point() else y.float()
         positive, negative = formulas.equalizing_weights(
-            self.positive_gradients,
-            self.negative_gradients,
-            gamma=self.gamma,
-            mu=self.mu,
-            alpha=self.alpha,
+            self.positive_gradients, self.negative_gradients, **self.options
         )
         return labels * positive.to(labels) + (1 - labels) * negative.to(labels)
 
@@ -404,7 +373,7 @@ class Equalized(Loss):
         weights = self.cell_weights(y)
         if self.training:
             self._renew(weights, logits.detach(), y)
-        return weights * formulas.bce(logits, y)
+        return weights * _bce(logits, y)
 
     def _renew(self, weights: Tensor, logits: Tensor, y: Tensor) -> None:
         gradients = (weights * (logits.sigmoid() - y).abs()).double()
@@ -414,6 +383,11 @@ class Equalized(Loss):
         # Not in place: the weights of a step that is still to go backward were made of them.
         self.positive_gradients = self.positive_gradients + sums[0].to(self.positive_gradients)
         self.negative_gradients = self.negative_gradients + sums[1].to(self.negative_gradients)
+
+
+def _bce(logits: Tensor, y: Tensor, positive_weight: Tensor | None = None) -> Tensor:
+    """Return softplus(-z) for positives, times their label's weight, and softplus(z) for negatives."""
+    return binary_cross_entropy_with_logits(logits, y, pos_weight=positive_weight, reduction="none")
 
 
 def _checked_weights(weights: ArrayLike, n_labels: int | None) -> list[float]:
@@ -431,15 +405,3 @@ def _checked_weights(weights: ArrayLike, n_labels: int | None) -> list[float]:
         )
     listed: list[float] = values.tolist()
     return listed
-
-
-KINDS: Sequence[type[Loss]] = (
-    BCE,
-    WeightedBCE,
-    Focal,
-    Asymmetric,
-    ClassBalanced,
-    DistributionBalanced,
-    TwoWay,
-    Equalized,
-)

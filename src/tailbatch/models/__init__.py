@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError, did_you_mean
-from tailbatch.losses import LossLike
+from tailbatch.losses import LossLike, empty_loss
 from tailbatch.losses.base import named_notice
-from tailbatch.losses.make import empty_loss, loss_table, loss_to_check
 from tailbatch.models.base import ModuleFactory, MultiLabelModel, Step, over_samples, seeded
 from tailbatch.models.c2ae import C2AE
 from tailbatch.models.clif import CLIF
@@ -175,7 +174,7 @@ def check_hyperparameters(
         with seeded(0, "model"), torch.device("meta"):
             built = kind(1, 1, **settings)
             if loss is not None:
-                built.use_loss(loss_to_check(loss))
+                built.use_loss(empty_loss(loss))
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ModelError(f"{model} cannot be built with {settings}: {error}") from None
 
@@ -219,8 +218,7 @@ def restore_model(
             with seeded(0, "model"):
                 built = wrap(kind(n_features, n_labels, **hyperparameters))
         if loss is not None:
-            name, options = loss_table(loss)
-            built.use_loss(empty_loss(name, n_labels, options))
+            built.use_loss(empty_loss(loss, n_labels))
         built.load_state_dict(state, assign=_is_model_class(kind))
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ModelError(f"the stored model cannot be rebuilt: {error}") from None

@@ -4,16 +4,20 @@ Start with `make_selector`. A selector is a ``DataLoader(batch_sampler=...)`` an
 `Selector.observe`. The cards in this folder's README say when to use which strategy.
 """
 
-from tailbatch.selection.adaptive import AdaptiveSelector, WeightedLoss
-from tailbatch.selection.base import Selector
+from tailbatch.selection.base import RandomSelector, Selector, UniformSelector
 from tailbatch.selection.chain import ChainSelector
-from tailbatch.selection.d2ace import D2ACESelector
-from tailbatch.selection.diagnostics import SelectionDiagnostics
-from tailbatch.selection.doubt import BoundarySelector, RecencySelector
-from tailbatch.selection.hard import HardSelector
 from tailbatch.selection.importance import ImportanceSelector, gradient_norms, prior_norms
-from tailbatch.selection.label_first import ClassAwareSelector, CoverageSelector
-from tailbatch.selection.loss_driven import LossDrivenSelector, mean_loss
+from tailbatch.selection.laws import LowScoreLaw, QuantizationLaw, RankLaw
+from tailbatch.selection.loss_driven import (
+    AdaptiveSelector,
+    Constant,
+    Geometric,
+    HardSelector,
+    Linear,
+    LossDrivenSelector,
+    WeightedLoss,
+    mean_loss,
+)
 from tailbatch.selection.make import (
     STRATEGIES,
     SelectorFactory,
@@ -24,14 +28,17 @@ from tailbatch.selection.make import (
     strategy_place,
     strategy_settings,
 )
-from tailbatch.selection.minority import MinoritySelector, MissedRareLabels
-from tailbatch.selection.quantization import LowScoreLaw, QuantizationLaw
-from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
-from tailbatch.selection.ranking import RankLaw
-from tailbatch.selection.schedule import Constant, Geometric, Linear
-from tailbatch.selection.uncertainty import UncertaintySelector
-from tailbatch.selection.warm_up import WarmUp
-from tailbatch.selection.weighting import weighted_mean
+from tailbatch.selection.pending import weighted_mean
+from tailbatch.selection.rarity import BalancedSelector, MinoritySelector, MissedRareLabels
+from tailbatch.selection.rivals import (
+    BoundarySelector,
+    ClassAwareSelector,
+    CoverageSelector,
+    D2ACESelector,
+    RecencySelector,
+    UncertaintySelector,
+)
+from tailbatch.selection.shown import SelectionDiagnostics
 
 __all__ = [
     "STRATEGIES",
@@ -61,7 +68,6 @@ __all__ = [
     "StrategyLike",
     "UncertaintySelector",
     "UniformSelector",
-    "WarmUp",
     "WeightedLoss",
     "default_pressure",
     "gradient_norms",

@@ -7,13 +7,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.errors import SelectionError
 from tailbatch.imbalance import label_cooccurrence, label_counts
-from tailbatch.selection.adaptive import AdaptiveSelector
-from tailbatch.selection.drawing import draw_batch, enumerate_batch
-from tailbatch.selection.inputs import IntArray, LabelMatrix, label_matrix
-from tailbatch.selection.loss_driven import LossSettings
-from tailbatch.selection.schedule import Schedule
+from tailbatch.selection.base import label_matrix
+from tailbatch.selection.drawing import enumerate_batch
+from tailbatch.selection.inputs import IntArray, LabelMatrix
+from tailbatch.selection.loss_driven import AdaptiveSelector, LossSettings, Schedule
 
 # Row numbers kept in ready-made unions of label columns: 200 MB with 32-bit row numbers.
 UNION_ENTRIES = 50_000_000
@@ -55,6 +53,10 @@ class ChainSelector(AdaptiveSelector):
 
     strategy: str = "chain"
     place = 5
+    _uncorrectable = (
+        "chain has no importance weights and cannot be corrected: a sample's chance depends on "
+        "the one before it, so no weight of its own undoes it; use adaptive for them"
+    )
 
     def __init__(
         self,
@@ -65,12 +67,6 @@ class ChainSelector(AdaptiveSelector):
         cap_quantile: float | None = None,
         **settings: Unpack[LossSettings],
     ) -> None:
-        asked = settings.get("importance") or settings.get("corrected")
-        if asked or settings.get("importance_beta") is not None:
-            raise SelectionError(
-                "chain has no importance weights and cannot be corrected: a sample's chance depends on "
-                "the one before it, so no weight of its own undoes it; use adaptive for them"
-            )
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
         super().__init__(
@@ -90,7 +86,7 @@ class ChainSelector(AdaptiveSelector):
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         rng, pressure = self._streams.at(epoch, number), self._pressure(epoch)
         block = int(min(max(4 * pressure, _SMALLEST_BLOCK), _LARGEST_BLOCK))
-        batch = draw_batch(self._law, 1, pressure, rng, block=block).tolist()
+        batch = self._law.draw(1, pressure, rng, block=block).tolist()
         # The law does not change within a batch, so the draws that may follow a label are
         # independent of the steps that use them: those left over serve the label's next step.
         followers: dict[int, Iterator[int]] = {-1: iter(())}
@@ -102,8 +98,8 @@ class ChainSelector(AdaptiveSelector):
                     followers[label] = self._followers(label, block, pressure, rng)
                 follower = next(followers[label], None)
                 if follower is None:
-                    (follower,) = draw_batch(
-                        self._law, 1, pressure, rng, taken=batch, block=block
+                    (follower,) = self._law.draw(
+                        1, pressure, rng, taken=batch, block=block
                     ).tolist()
                 batch.append(follower)
         finally:
@@ -164,20 +160,22 @@ class LabelChains:
         # Card rounded up, in integers: a float of 2.0000000001 would not do.
         cardinality = -(-int(counts.sum()) // Y.shape[0])
         cooccurrence = sparse.csr_array(label_cooccurrence(Y))
-        self.companions = [
-            _companions(cooccurrence, label, cardinality) for label in range(len(counts))
-        ]
         self._columns, self._by_row = sparse.csc_array(Y), sparse.csr_array(Y)
-        self._sizes = [int(counts[labels].sum()) for labels in self.companions]
+        self.companions: list[IntArray] = []
+        self._sizes: list[int] = []  # entries in the columns of each label's companions
+        for label in range(len(counts)):
+            self.companions.append(_companions(cooccurrence, label, cardinality))
+            self._sizes.append(int(counts[self.companions[label]].sum()))
         self._unions: dict[int, IntArray] = {}
+        self._spans: dict[int, tuple[IntArray, IntArray]] = {}
         # Smallest first, so that as many labels as possible have their rows ready.
-        ascending = np.argsort(self._sizes, kind="stable")
-        total = np.cumsum(np.array(self._sizes)[ascending])
-        for label in ascending[total <= UNION_ENTRIES].tolist():
-            self._unions[label] = self._union(label)
-        self._spans = {
-            label: self._span(label) for label in ascending[total > UNION_ENTRIES].tolist()
-        }
+        total = 0
+        for label in np.argsort(self._sizes, kind="stable").tolist():
+            total += self._sizes[label]
+            if total <= UNION_ENTRIES:
+                self._unions[label] = self._union(label)
+            else:
+                self._spans[label] = self._span(label)
 
     def size(self, label: int) -> int:
         """Return the number of places of a label: its rows, or its companions' columns in a row."""
@@ -213,15 +211,10 @@ class LabelChains:
         return starts - (ends - sizes), ends
 
     def _union(self, label: int) -> IntArray:
-        columns = self._columns
-        parts = [
-            columns.indices[columns.indptr[companion] : columns.indptr[companion + 1]]
-            for companion in self.companions[label]
-        ]
-        rows = np.concatenate(parts)
+        rows = self._columns[:, self.companions[label]].indices
         if len(rows) < self._columns.shape[0] // 16:
             return np.unique(rows)
-        # Marking the rows is far faster than sorting them once they are many.
+        # Marking many rows is far faster than sorting them.
         marked = np.zeros(self._columns.shape[0], dtype=bool)
         marked[rows] = True
         return np.flatnonzero(marked).astype(rows.dtype)

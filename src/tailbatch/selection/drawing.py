@@ -1,13 +1,13 @@
 """Exact draws of a batch, with or without replacement, at a cost that does not grow with n.
 
-A *law* says how likely each sample is. It offers two things: `Law.propose` turns uniform numbers
-into independent draws, and `Law.log_weights` writes the whole law down. `draw_batch` makes a batch
-of either: successive draws, each in proportion to the law among the samples not yet in the batch,
-in drawing order. `draw_independent` lets samples repeat, so that `Law.chances` says how likely each was.
+A *law* says how likely each sample is. `Law.propose` turns uniform numbers into independent draws, and
+`Law.log_weights` writes the whole law down. `Law.draw` makes a batch of either: successive draws, each
+in proportion to the law among the samples not yet in the batch.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,10 @@ import numpy as np
 from tailbatch.seeds import philox_words
 from tailbatch.selection.inputs import FloatArray, IntArray
 
+_WIDTH_BITS = 6
+_WIDTH = 1 << _WIDTH_BITS
+_TOP = 4096  # sums at the highest level, at most, which a draw adds up
+_MOST_BITS = 50  # what a float64 holds without rounding, with room to multiply
 # Up to this many samples for each one drawn, writing the law down is as cheap as proposing.
 ENUMERATE_UP_TO = 16
 # Proposals tried, as a multiple of n, before the rest of a batch is drawn by writing the law down.
@@ -42,26 +46,84 @@ class Law(ABC):
     def log_weights(self, pressure: float) -> FloatArray:
         """Return the logarithm of each sample's weight, shape (n,); 0 for the largest possible."""
 
+    def probabilities(self, pressure: float) -> FloatArray:
+        """Return the probabilities of all samples, shape (n,)."""
+        log_weights = self.log_weights(pressure)
+        weights: FloatArray = np.exp(log_weights - log_weights.max())
+        weights /= weights.sum()
+        return weights
+
     def chances(self, index: IntArray, pressure: float) -> FloatArray:
         """Return the probabilities of a few samples; a law that keeps its total needs no O(n)."""
-        return normalized(self.log_weights(pressure))[index]
+        return self.probabilities(pressure)[index]
+
+    def draw(
+        self,
+        size: int,
+        pressure: float,
+        rng: np.random.Generator,
+        *,
+        taken: Sequence[int] = (),
+        block: int | None = None,
+    ) -> IntArray:
+        """Draw `size` distinct samples, in drawing order, none of them in `taken`.
+
+        Proposals come in drawing order and the first `size` new ones are kept. That is successive
+        sampling without replacement: dropping a repeat draws again from the samples that are left.
+
+        How many proposals are looked at in one go follows what earlier batches needed, and leaves
+        `rng` at a position that depends on it. To keep using `rng` afterwards, fix it with `block`.
+        """
+        n = self.n_samples
+        if n <= ENUMERATE_UP_TO * size:
+            return enumerate_batch(self.log_weights(pressure), size, rng, taken=taken)
+        chosen = dict.fromkeys(taken)
+        goal, tries_left = len(chosen) + size, int(min(PATIENCE * n, 2**62))
+        rate, tried, accepted = self.acceptance, 1, 1
+        while len(chosen) < goal and tries_left:
+            wanted = block or 8 + int(1.15 * (goal - len(chosen)) / rate)
+            tries = min(wanted, tries_left, _LARGEST_BLOCK)
+            proposed = self.propose(rng.random((tries, 2)), pressure).tolist()
+            # A dict keeps the place of the first of equal keys, so repeats fall away in order.
+            chosen.update(dict.fromkeys(proposed))
+            tries_left -= tries
+            tried, accepted = tried + tries, accepted + len(proposed)
+            rate = accepted / tried
+        self.acceptance = (self.acceptance + rate) / 2
+        batch = list(chosen)[len(taken) : goal]
+        if len(batch) < size:
+            # Switching in the middle of a batch stays exact: what is left follows the same law.
+            left = size - len(batch)
+            rest = enumerate_batch(self.log_weights(pressure), left, rng, taken=[*taken, *batch])
+            batch += rest.tolist()
+        return np.array(batch, dtype=np.int64)
+
+    def draw_independent(self, size: int, pressure: float, rng: np.random.Generator) -> IntArray:
+        """Draw `size` samples independently: a sample may come up more than once."""
+        found: list[IntArray] = []
+        missing, tries_left = size, max(int(min(PATIENCE * self.n_samples, 2**62)), _LARGEST_BLOCK)
+        while missing > 0 and tries_left > 0:
+            tries = min(8 + int(1.15 * missing / self.acceptance), tries_left, _LARGEST_BLOCK)
+            proposed = self.propose(rng.random((tries, 2)), pressure)
+            self.acceptance = (self.acceptance + (len(proposed) + 1) / (tries + 1)) / 2
+            found.append(proposed)
+            missing, tries_left = missing - len(proposed), tries_left - tries
+        if missing > 0:
+            total = np.cumsum(self.probabilities(pressure))
+            rest = np.searchsorted(total, rng.random(missing) * total[-1], side="right")
+            found.append(np.minimum(rest, self.n_samples - 1))
+        return np.concatenate(found)[:size]
 
     def settings(self) -> dict[str, Any]:
         """Return what the law is made of besides the losses, for a saved state to name."""
         return {"law": type(self).__qualname__}
 
 
+@dataclass
 class UniformLaw(Law):
-    """Every sample is equally likely.
+    """Every sample is equally likely."""
 
-    Examples
-    --------
-    >>> UniformLaw(10).propose(np.array([[0.0, 0.5], [0.99, 0.5]]), pressure=1.0)
-    array([0, 9])
-    """
-
-    def __init__(self, n_samples: int) -> None:
-        self.n_samples = n_samples
+    n_samples: int
 
     def propose(self, pairs: FloatArray, pressure: float) -> IntArray:
         """Return one sample for each pair."""
@@ -77,13 +139,7 @@ class UniformLaw(Law):
 
 
 class StaticLaw(Law):
-    """Weights that never change, drawn by bisection of their running total.
-
-    Examples
-    --------
-    >>> StaticLaw(np.array([1.0, 3.0])).propose(np.array([[0.2, 0.5], [0.3, 0.5]]), pressure=1.0)
-    array([0, 1])
-    """
+    """Weights that never change, drawn by bisection of their running total."""
 
     def __init__(self, weights: FloatArray) -> None:
         self.n_samples = len(weights)
@@ -114,12 +170,6 @@ class BatchStreams:
 
     The same numbers as ``seeds.stream(seed, "selection", epoch, batch)``; moving one generator's
     counter takes a tenth of the time of making a new generator.
-
-    Examples
-    --------
-    >>> from tailbatch.seeds import stream
-    >>> bool(BatchStreams(0).at(2, 7).random() == stream(0, "selection", 2, 7).random())
-    True
     """
 
     def __init__(self, seed: int) -> None:
@@ -134,77 +184,6 @@ class BatchStreams:
         return self._generator
 
 
-def draw_batch(
-    law: Law,
-    size: int,
-    pressure: float,
-    rng: np.random.Generator,
-    *,
-    taken: Sequence[int] = (),
-    block: int | None = None,
-) -> IntArray:
-    """Return `size` distinct samples in drawing order, none of them in `taken`.
-
-    Proposals come in drawing order and the first `size` new ones are kept. That is successive
-    sampling without replacement: dropping a repeat draws again from the samples that are left.
-
-    How many proposals are looked at in one go follows what earlier batches needed, and leaves `rng`
-    at a position that depends on it. To keep using `rng` afterwards, fix the number with `block`.
-
-    Examples
-    --------
-    >>> batch = draw_batch(UniformLaw(1000), 5, 1.0, BatchStreams(0).at(0, 0))
-    >>> len(set(batch.tolist()))
-    5
-    """
-    n = law.n_samples
-    if n <= ENUMERATE_UP_TO * size:
-        return enumerate_batch(law.log_weights(pressure), size, rng, taken=taken)
-    chosen = dict.fromkeys(taken)
-    goal, tries_left = len(chosen) + size, int(min(PATIENCE * n, 2**62))
-    rate, tried, accepted = law.acceptance, 1, 1
-    while len(chosen) < goal and tries_left:
-        wanted = block or 8 + int(1.15 * (goal - len(chosen)) / rate)
-        tries = min(wanted, tries_left, _LARGEST_BLOCK)
-        proposed = law.propose(rng.random((tries, 2)), pressure).tolist()
-        # A dict keeps the place of the first of equal keys, so repeats fall away in order.
-        chosen.update(dict.fromkeys(proposed))
-        tries_left -= tries
-        tried, accepted = tried + tries, accepted + len(proposed)
-        rate = accepted / tried
-    law.acceptance = (law.acceptance + rate) / 2
-    batch = list(chosen)[len(taken) : goal]
-    if len(batch) < size:
-        rest = enumerate_batch(
-            law.log_weights(pressure), size - len(batch), rng, taken=[*taken, *batch]
-        )
-        batch += rest.tolist()
-    return np.array(batch, dtype=np.int64)
-
-
-def draw_independent(law: Law, size: int, pressure: float, rng: np.random.Generator) -> IntArray:
-    """Return `size` independent draws from a law: a sample may come up more than once.
-
-    Examples
-    --------
-    >>> draw_independent(StaticLaw(np.array([1.0, 0.001])), 3, 1.0, BatchStreams(0).at(0, 0))
-    array([0, 0, 0])
-    """
-    found: list[IntArray] = []
-    missing, tries_left = size, max(int(min(PATIENCE * law.n_samples, 2**62)), _LARGEST_BLOCK)
-    while missing > 0 and tries_left > 0:
-        tries = min(8 + int(1.15 * missing / law.acceptance), tries_left, _LARGEST_BLOCK)
-        proposed = law.propose(rng.random((tries, 2)), pressure)
-        law.acceptance = (law.acceptance + (len(proposed) + 1) / (tries + 1)) / 2
-        found.append(proposed)
-        missing, tries_left = missing - len(proposed), tries_left - tries
-    if missing > 0:
-        total = np.cumsum(normalized(law.log_weights(pressure)))
-        rest = np.searchsorted(total, rng.random(missing) * total[-1], side="right")
-        found.append(np.minimum(rest, law.n_samples - 1))
-    return np.concatenate(found)[:size]
-
-
 def enumerate_batch(
     log_weights: FloatArray,
     size: int,
@@ -216,11 +195,6 @@ def enumerate_batch(
 
     The largest of log weight plus Gumbel noise, in descending order, are successive draws without
     replacement; here with the sign turned, as minus the logarithm of an exponential is Gumbel.
-
-    Examples
-    --------
-    >>> enumerate_batch(np.zeros(3), 2, BatchStreams(0).at(0, 0), taken=[1]).tolist()
-    [0, 2]
     """
     with np.errstate(divide="ignore"):  # an exponential of exactly 0 is a draw that comes first
         keys = np.log(rng.standard_exponential(len(log_weights))) - log_weights
@@ -229,49 +203,78 @@ def enumerate_batch(
     return first[np.argsort(keys[first])]
 
 
-def normalized(log_weights: FloatArray) -> FloatArray:
-    """Return probabilities that sum to 1 from log weights of at most 0.
+def unit_bits(n_samples: int) -> int:
+    """Return how many bits a value may have for the sum of n of them to stay within 62 bits.
 
     Examples
     --------
-    >>> normalized(np.log([0.25, 0.75]))
-    array([0.25, 0.75])
+    >>> unit_bits(10**4), unit_bits(10**8)
+    (48, 35)
     """
-    weights: FloatArray = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    return weights
+    return min(62 - n_samples.bit_length(), _MOST_BITS)
 
 
-def des_raj_weights(probabilities: FloatArray, n_samples: int) -> FloatArray:
-    """Return weights u with E[sum u_k x_k] = mean of x, for a batch drawn without replacement.
+class SumTable:
+    """Whole numbers of n samples, in blocks of 64 whose sums are again in blocks of 64, and so on.
 
-    In drawing order k = 1..b: ``u_k = ((1 - sum_{j<k} p_j) / p_k + b - k) / (n b)`` (Des Raj).
-
-    Parameters
-    ----------
-    probabilities
-        p of the drawn samples in drawing order, shape (b,).
-    n_samples
-        n, over which the mean is taken.
-
-    Examples
-    --------
-    >>> des_raj_weights(np.array([0.5, 0.25]), n_samples=3)
-    array([0.5       , 0.33333333])
+    Sums of whole numbers have no rounding error: they are the same after any number of changes, in
+    any order, as if added up from scratch. A draw descends the levels, so it costs the same
+    whatever the values; one that is a million times the others does not slow it down.
     """
-    b = len(probabilities)
-    before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
-    return ((1 - before) / probabilities + np.arange(b - 1, -1, -1)) / (n_samples * b)
+
+    def __init__(self, values: IntArray) -> None:
+        levels = [_blocks(values)]
+        while len(levels[-1]) > _TOP:
+            levels.append(_blocks(levels[-1].sum(axis=1)))
+        self._levels = levels
+        self._top: IntArray = levels[-1].sum(axis=1)
+        self._n = len(values)
+
+    @property
+    def values(self) -> IntArray:
+        """All values, shape (n,); not to be changed."""
+        # A view, made each time: a kept one would be a copy of its own in a copied table.
+        return self._levels[0].reshape(-1)[: self._n]
+
+    @property
+    def total(self) -> int:
+        """The sum of all values."""
+        return int(self._top.sum())
+
+    def change(self, index: IntArray, values: IntArray) -> None:
+        """Set the values of distinct samples."""
+        rise = values - self.values[index]
+        self.values[index] = values
+        place = index
+        for level in self._levels[1:]:
+            place = place >> _WIDTH_BITS
+            np.add.at(level.reshape(-1), place, rise)
+        np.add.at(self._top, place >> _WIDTH_BITS, rise)
+
+    def find(self, targets: IntArray) -> IntArray:
+        """Return the sample that holds each place from 0 to `total`, samples laid end to end."""
+        ends = np.cumsum(self._top)
+        place = ends.searchsorted(targets, side="right")
+        rest = targets - (ends[place] - self._top[place])
+        rows = np.arange(len(targets)) << _WIDTH_BITS
+        for level in reversed(self._levels):
+            blocks = level[place]  # (b, 64)
+            ends = np.cumsum(blocks, axis=1)
+            child = (ends > rest[:, None]).argmax(axis=1)
+            at = rows + child
+            rest = rest - (ends.reshape(-1)[at] - blocks.reshape(-1)[at])
+            place = (place << _WIDTH_BITS) + child
+        return place
+
+    def draw(self, uniforms: FloatArray) -> IntArray:
+        """Return samples in proportion to their values, one for each uniform number."""
+        total = self.total
+        return self.find(np.minimum((uniforms * total).astype(np.int64), total - 1))
 
 
-def tempered_weights(probabilities: FloatArray, beta: float) -> FloatArray:
-    """Return ``p_k^-beta``, scaled to sum to 1: the usual choice, biased without replacement.
-
-    Examples
-    --------
-    >>> tempered_weights(np.array([0.1, 0.4]), beta=0.5)
-    array([0.66666667, 0.33333333])
-    """
-    weights: FloatArray = (probabilities / probabilities.min()) ** -beta
-    weights /= weights.sum()
-    return weights
+def _blocks(values: IntArray) -> IntArray:
+    """Return values in rows of 64, zeros at the end."""
+    rows = -(-len(values) // _WIDTH)
+    blocks = np.zeros((rows, _WIDTH), dtype=np.int64)
+    blocks.reshape(-1)[: len(values)] = values
+    return blocks

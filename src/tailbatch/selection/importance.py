@@ -10,21 +10,18 @@ from scipy import sparse
 from tailbatch import imbalance
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import stream
-from tailbatch.selection.base import Selector, Settings
-from tailbatch.selection.drawing import BatchStreams, tempered_weights
+from tailbatch.selection.base import Selector, Settings, label_matrix
+from tailbatch.selection.drawing import SumTable, unit_bits
 from tailbatch.selection.inputs import (
     FloatArray,
     IntArray,
     LabelMatrix,
     as_array,
     label_cells,
-    label_matrix,
     last_of_each,
     state_array,
-    whole_number,
 )
-from tailbatch.selection.schedule import Linear, Schedule
-from tailbatch.selection.sums import SumTable, unit_bits
+from tailbatch.selection.loss_driven import Linear, Schedule
 
 Draws: TypeAlias = Literal["systematic", "independent"]
 _CELLS_AT_ONCE = 1 << 22
@@ -96,28 +93,13 @@ def _row_norms(Y: LabelMatrix, positive: FloatArray, negative: FloatArray) -> Fl
     return np.sqrt(np.maximum(norms, 0.0, out=norms), out=norms)
 
 
-def systematic_sample(
+def _systematic_sample(
     times: Callable[[slice], FloatArray], n: int, start: float
 ) -> npt.NDArray[Any]:
     """Return n samples in ascending order, sample i as often as n p_i rounded down or up.
 
     It comes up ``floor(C_i + start) - floor(C_(i-1) + start)`` times, where C is the running total of
     n p; for a uniform `start` in [0, 1) that is n p_i times on average.
-
-    Parameters
-    ----------
-    times
-        From a slice of the samples to their n p, which add up to n.
-    n
-        Number of samples, and of draws.
-    start
-        A uniform number in [0, 1).
-
-    Examples
-    --------
-    >>> times = np.array([0.5, 2.25, 0.25])
-    >>> systematic_sample(times.__getitem__, 3, start=0.4).tolist()
-    [1, 1, 1]
     """
     drawn: npt.NDArray[Any] = np.empty(n, dtype=np.int32 if n < 2**31 else np.int64)
     total, passed = 0.0, 0
@@ -167,8 +149,6 @@ class ImportanceSelector(Selector):
         ``"systematic"``: an epoch is a weighted shuffle, in which sample i comes up n p_i times,
         rounded down or up, in random order. ``"independent"``: each draw by itself. By default the
         former for the prior's g; a g that changes needs the latter.
-    epochs
-        Number of epochs after the warm-up, for a schedule of `mix`.
     **settings
         As for `Selector`. With ``"gradient"`` `observe` takes per-label losses (b, q) only: plain
         binary cross-entropy, whatever the loss that is trained on.
@@ -197,7 +177,6 @@ class ImportanceSelector(Selector):
         beta: float = 1.0,
         positive_weights: object = None,
         draws: Draws | None = None,
-        epochs: int | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         labels = label_matrix(Y)
@@ -213,13 +192,11 @@ class ImportanceSelector(Selector):
         self._beta = _checked_beta(beta)
         self.softened = self._beta < 1
         self._mix = Linear(*mix) if isinstance(mix, tuple | list) and len(mix) == 2 else mix
-        self._epochs = None if epochs is None else whole_number("epochs", epochs, least=1)
         self.mix(0)  # a schedule that lacks something should say so now
         self._Y = labels
-        self._weights = checked_positive_weights(positive_weights, labels)
+        self._weights = _checked_positive_weights(positive_weights, labels)
         self.needs_losses = score == "gradient"
-        self._streams = BatchStreams(self.seed)
-        self._order: tuple[int, npt.NDArray[Any]] | None = None
+        self._weighted: tuple[int, npt.NDArray[Any]] | None = None  # this epoch's weighted shuffle
         self._bits = unit_bits(self.n_samples)
         # No error exceeds 1, so no norm exceeds that of a row's weights.
         largest = _row_norms(labels, np.square(self._weights), np.ones(labels.shape[1])).max()
@@ -228,7 +205,7 @@ class ImportanceSelector(Selector):
 
     def mix(self, epoch: int) -> float:
         """Return the share of uniform draws in an epoch, counted from 0 after the warm-up."""
-        mix = self._mix(epoch, self._epochs) if callable(self._mix) else self._mix
+        mix = self._mix(epoch, self._own_epochs) if callable(self._mix) else self._mix
         if not isinstance(mix, int | float | np.number) or not 0 < mix <= 1:
             raise SelectionError(
                 f"mix must be above 0 and at most 1, got {mix!r} (1 draws uniformly; 0 would leave "
@@ -254,18 +231,18 @@ class ImportanceSelector(Selector):
         return drawn
 
     def _weighted_shuffle(self, epoch: int) -> npt.NDArray[Any]:
-        if self._order is None or self._order[0] != epoch:
-            self._order = None  # so that two orders never exist at once
+        if self._weighted is None or self._weighted[0] != epoch:
+            self._weighted = None  # so that two orders never exist at once
             rng = stream(self.seed, "weighted shuffle", epoch)
             mix, values = self.mix(epoch), self._table.values
-            order = systematic_sample(
+            order = _systematic_sample(
                 lambda rows: self._times_likely(values[rows], mix),
                 self.n_samples,
                 float(rng.random()),
             )
             rng.shuffle(order)
-            self._order = epoch, order
-        return self._order[1]
+            self._weighted = epoch, order
+        return self._weighted[1]
 
     def _times_likely(self, units: IntArray, mix: float) -> FloatArray:
         """Return n p of samples with these norms: how many times as likely as uniform they are."""
@@ -282,7 +259,8 @@ class ImportanceSelector(Selector):
     def _importance(self, index: IntArray, epoch: int) -> FloatArray:
         times = self._times_likely(self._table.values[index], self.mix(epoch))
         if self.softened:
-            return tempered_weights(times, self._beta)
+            weights: FloatArray = (times / times.min()) ** -self._beta
+            return np.asarray(weights / weights.sum())
         return np.asarray(1 / (len(index) * times))
 
     # ---- losses ----------------------------------------------------------------------------
@@ -312,6 +290,7 @@ class ImportanceSelector(Selector):
             "mix": self._mix,
             "beta": self._beta,
             "epochs": self._epochs if callable(self._mix) else None,
+            "shuffle": self._shuffle,
             "positive_weights": self._weights,
             "Y": sparse.csr_array(self._Y),  # the same labels, dense or sparse, are one setting
         }
@@ -331,15 +310,8 @@ class ImportanceSelector(Selector):
         return commit
 
 
-def checked_positive_weights(given: object, Y: LabelMatrix) -> FloatArray:
-    """Return the positive weights (q,) that were given as such, by a loss, or not at all.
-
-    Examples
-    --------
-    >>> Y = np.array([[True, False], [False, True]])
-    >>> checked_positive_weights(None, Y), checked_positive_weights([2, 3], Y)
-    (array([1., 1.]), array([2., 3.]))
-    """
+def _checked_positive_weights(given: object, Y: LabelMatrix) -> FloatArray:
+    """Return the positive weights (q,) that were given as such, by a loss, or not at all."""
     q = Y.shape[1]
     if given is None:
         return imbalance.positive_weights(Y)

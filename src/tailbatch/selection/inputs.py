@@ -1,8 +1,6 @@
 """What comes in from outside, checked and turned into plain NumPy arrays, without importing torch."""
 
-import operator
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +8,6 @@ import numpy.typing as npt
 
 from tailbatch.data.dataset import IntArray as IntArray
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
-from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -26,39 +23,6 @@ def as_array(values: object) -> npt.NDArray[Any]:
         # NumPy has no bfloat16, so floats are widened while they are still a tensor.
         values = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
     return np.asarray(values)
-
-
-def whole_number(name: str, value: object, *, least: int) -> int:
-    """Return `value` as an integer of at least `least`, or say what is wrong with it."""
-    if hasattr(value, "__index__") and operator.index(value) >= least:
-        return operator.index(value)
-    raise SelectionError(f"{name} must be a whole number from {least}, got {value!r}")
-
-
-def check_pressure(pressure: object) -> float:
-    """Return a selection pressure as a float, or say what is wrong with it."""
-    if not isinstance(pressure, int | float | np.number):
-        raise SelectionError(
-            f'selection_pressure must be a number, a schedule or "imbalance", got {pressure!r} '
-            "(for instance 16, or Geometric(64, 1))"
-        )
-    value = float(pressure)
-    if not (isfinite(value) and value >= 1):
-        raise SelectionError(
-            f"selection_pressure must be finite and >= 1, got {pressure} (1 draws uniformly)"
-        )
-    return value
-
-
-def label_matrix(Y: object) -> LabelMatrix:
-    """Return the labels of anything array-like, tensors included, as `checked_labels` does."""
-    return checked_labels(as_array(Y) if hasattr(Y, "detach") else Y, error=SelectionError)
-
-
-def dense_rows(Y: LabelMatrix, index: IntArray) -> npt.NDArray[np.bool_]:
-    """Return a few rows of a label matrix as a dense array."""
-    rows = Y[index]
-    return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())
 
 
 def label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:

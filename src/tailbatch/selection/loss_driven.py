@@ -1,52 +1,155 @@
-"""Selectors that draw from a law, and the three parts of those that follow the losses."""
+"""Strategies that follow the losses: a score of each sample, a law over scores, a pressure schedule."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol, Unpack
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
-from tailbatch.selection.base import Selector, Settings
-from tailbatch.selection.drawing import (
-    BatchStreams,
-    Law,
-    des_raj_weights,
-    draw_batch,
-    draw_independent,
-    normalized,
-    tempered_weights,
-)
+from tailbatch.imbalance import mean_imbalance_ratio
+from tailbatch.selection.base import LawSettings, OwnPressure, Selector
 from tailbatch.selection.inputs import (
     FloatArray,
     IntArray,
+    LabelMatrix,
     as_array,
     check_finite,
-    check_pressure,
     in_fixed_order,
     last_of_each,
     state_array,
-    whole_number,
 )
-from tailbatch.selection.loss_law import LossLaw, unseen
-from tailbatch.selection.schedule import Constant, OwnPressure, Schedule, as_schedule
+from tailbatch.selection.laws import LossLaw, QuantizationLaw, RankLaw
 
+Schedule: TypeAlias = Callable[[int, int | None], float]
+"""From the epoch (0 is the first after warm-up) and the number of epochs to the pressure."""
+
+_LARGEST_PRESSURE = 64  # the paper's largest; beyond it nothing was tried
 _ROWS_AT_ONCE = 1 << 18
 
 
-class LawSettings(Settings, total=False):
-    """Keyword settings of every `LawSelector`."""
+@dataclass(frozen=True)
+class Constant:
+    """The same selection pressure in every epoch, as in the paper.
 
-    full_batches: bool
-    corrected: bool
-    importance: Literal["des_raj"] | None
-    importance_beta: float | None
+    Examples
+    --------
+    >>> Constant(16)(epoch=3, epochs=None)
+    16.0
+    """
+
+    pressure: float
+
+    def __post_init__(self) -> None:
+        check_pressure(self.pressure)
+
+    def __call__(self, epoch: int, epochs: int | None) -> float:
+        """Return the pressure."""
+        return float(self.pressure)
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """From `start` in the first epoch to `end` in the last, by the same factor each epoch.
+
+    It has to know how many epochs there are after the warm-up: give ``epochs=`` to the selector
+    (`make_selector` takes the whole number of epochs and subtracts the warm-up). A single epoch
+    runs at `start`; epochs beyond the last stay at `end`.
+
+    Examples
+    --------
+    >>> [round(Geometric(64, 1)(epoch, 4), 6) for epoch in range(5)]
+    [64.0, 16.0, 4.0, 1.0, 1.0]
+    """
+
+    start: float
+    end: float
+
+    def __post_init__(self) -> None:
+        check_pressure(self.start)
+        check_pressure(self.end)
+
+    def __call__(self, epoch: int, epochs: int | None) -> float:
+        """Return the pressure of an epoch, counted from 0 after the warm-up."""
+        share = _share_of_epochs(self, epoch, epochs)
+        # At the end itself, which a rounded power may miss.
+        return float(self.end if share >= 1 else self.start * (self.end / self.start) ** share)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """From `start` in the first epoch to `end` in the last, by the same amount each epoch.
+
+    For the `mix` of importance sampling: ``Linear(0.3, 1)`` selects early and ends on plain shuffled
+    epochs. The number of epochs as for `Geometric`.
+
+    Examples
+    --------
+    >>> [round(Linear(0.4, 1)(epoch, 4), 6) for epoch in range(5)]
+    [0.4, 0.6, 0.8, 1.0, 1.0]
+    """
+
+    start: float
+    end: float
+
+    def __call__(self, epoch: int, epochs: int | None) -> float:
+        """Return the value of an epoch, counted from 0 after the warm-up."""
+        share = _share_of_epochs(self, epoch, epochs)
+        return float(self.end if share >= 1 else self.start + (self.end - self.start) * share)
+
+
+def _share_of_epochs(schedule: object, epoch: int, epochs: int | None) -> float:
+    """Return how far an epoch is on the way from the first to the last, 1 or more at the end."""
+    if epochs is None:
+        raise SelectionError(f"{schedule} needs the number of epochs: give epochs= to the selector")
+    return epoch / max(epochs - 1, 1)
+
+
+def as_schedule(
+    pressure: float | Schedule | str | tuple[float, float], Y: LabelMatrix | None = None
+) -> Schedule:
+    """Return a schedule: constant for a number, annealed for a pair of numbers.
+
+    ``"imbalance"`` is MeanIR of the labels, at most 64: the more imbalanced they are, the higher the
+    pressure, and nearly balanced labels get nearly uniform batches.
+
+    Examples
+    --------
+    >>> as_schedule(4), as_schedule("imbalance", np.array([[1, 1, 0], [1, 0, 0]], dtype=bool))
+    (Constant(pressure=4.0), Constant(pressure=1.5))
+    >>> as_schedule((64, 1))
+    Geometric(start=64, end=1)
+    """
+    if callable(pressure):
+        return pressure
+    if isinstance(pressure, tuple) and len(pressure) == 2:
+        return Geometric(*pressure)
+    if Y is not None and pressure == "imbalance":
+        ratio = mean_imbalance_ratio(Y)
+        return Constant(1.0 if np.isnan(ratio) else min(ratio, _LARGEST_PRESSURE))
+    return Constant(check_pressure(pressure))
+
+
+def check_pressure(pressure: object) -> float:
+    """Return a selection pressure as a float, or say what is wrong with it."""
+    if not isinstance(pressure, int | float | np.number):
+        raise SelectionError(
+            f'selection_pressure must be a number, a schedule or "imbalance", got {pressure!r} '
+            "(for instance 16, or Geometric(64, 1))"
+        )
+    value = float(pressure)
+    if not (isfinite(value) and value >= 1):
+        raise SelectionError(
+            f"selection_pressure must be finite and >= 1, got {pressure} (1 draws uniformly)"
+        )
+    return value
 
 
 class LossSettings(LawSettings, total=False):
     """Keyword settings of every `LossDrivenSelector`."""
 
-    epochs: int | None
     initial_losses: npt.ArrayLike | None
     reference_renewal: Literal["batch", "epoch"]
 
@@ -69,130 +172,39 @@ def mean_loss(losses: FloatArray, index: IntArray) -> FloatArray:
     return losses if losses.ndim == 1 else in_fixed_order(losses).mean(axis=1)
 
 
-class LawSelector(Selector):
-    """Independent batches, each drawn from a law: without replacement, or corrected.
-
-    Parameters
-    ----------
-    law
-        How likely each sample is.
-    full_batches
-        Fill up the last batch of an epoch, as the authors' script does.
-    corrected
-        Draw each sample of a batch independently, so that it may be there twice, with the weight
-        ``1 / (n p_i)``: training on `mean` then has the same expected gradient as shuffled epochs. The
-        weights cost no O(n) a batch.
-    importance
-        ``"des_raj"`` makes `importance_weights` unbiased for a mean over all samples, without
-        replacement. It needs the normalized law, hence O(n) a batch.
-    importance_beta
-        Between 0 and 1: weights proportional to ``p_i^-beta`` instead, which are biased because a
-        batch is drawn without replacement. O(n) a batch as well.
-    **settings
-        As for `Selector`.
-    """
-
-    strategy: str = "law"
-
-    def __init__(
-        self,
-        law: Law,
-        *,
-        full_batches: bool = False,
-        corrected: bool = False,
-        importance: Literal["des_raj"] | None = None,
-        importance_beta: float | None = None,
-        **settings: Unpack[Settings],
-    ) -> None:
-        super().__init__(law.n_samples, **settings)
-        if importance not in (None, "des_raj"):
-            raise SelectionError(f"importance must be None or 'des_raj', got {importance!r}")
-        if importance_beta is not None and not 0 < importance_beta < 1:
-            raise SelectionError(f"importance_beta must lie between 0 and 1, got {importance_beta}")
-        if importance is not None and importance_beta is not None:
-            raise SelectionError("give importance or importance_beta, not both")
-        if corrected and (importance is not None or importance_beta is not None):
-            raise SelectionError(
-                "corrected draws are independent and have weights of their own: leave out importance "
-                "and importance_beta, which are for draws without replacement"
-            )
-        self.corrected = bool(corrected)
-        self._law = law
-        self._full_batches = full_batches
-        self._des_raj = importance is not None
-        self._beta = importance_beta
-        self._streams = BatchStreams(self.seed)
-
-    def _pressure(self, epoch: int) -> float:
-        return 1.0
-
-    def _draw(self, size: int, epoch: int, number: int) -> IntArray:
-        rng = self._streams.at(epoch, number)
-        draw = draw_independent if self.corrected else draw_batch
-        return draw(self._law, size, self._pressure(epoch), rng)
-
-    def _probabilities(self, epoch: int) -> FloatArray:
-        return normalized(self._law.log_weights(self._pressure(epoch)))
-
-    def _size(self, epoch: int, number: int) -> int:
-        if self._full_batches:
-            return min(self.batch_size, self.n_samples)
-        return super()._size(epoch, number)
-
-    def _importance(self, index: IntArray, epoch: int) -> FloatArray | None:
-        if self.corrected:
-            chances = self._law.chances(index, self._pressure(epoch))
-            return np.asarray(1 / (len(index) * self.n_samples * chances))
-        if self._des_raj:
-            return des_raj_weights(self._probabilities(epoch)[index], self.n_samples)
-        if self._beta is not None:
-            return tempered_weights(self._probabilities(epoch)[index], self._beta)
-        return super()._importance(index, epoch)
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            **self._law.settings(),
-            "full_batches": self._full_batches,
-            "corrected": self.corrected,
-            "importance": "des_raj" if self._des_raj else None,
-            "importance_beta": self._beta,
-        }
-
-
-class LossDrivenSelector(LawSelector):
-    """A strategy of three parts: a score of each sample, a law over scores, a pressure schedule.
+class LossDrivenSelector(Selector):
+    """Draws samples by their losses: a score of each, a law over scores, and a pressure schedule.
 
     Parameters
     ----------
     n_samples
         n, the number of training samples.
     score
-        Function from a batch's losses and indices to scores (b,), finite and >= 0. A saved state
-        knows a function by its name and an object by its class and attributes, which must not change.
+        Function from a batch's losses and indices to scores (b,), finite and >= 0; the mean loss by
+        default. A saved state knows a function by its name and an object by its class and
+        attributes, which must not change. A subclass may override the method `score` instead.
     law
-        `RankLaw` or `QuantizationLaw`; it belongs to this selector from now on.
+        `RankLaw` (the default) or `QuantizationLaw`, for this selector alone.
     selection_pressure
         s_e: a number from 1 (uniform), a schedule such as ``Geometric(64, 1)``, or its two numbers.
-    epochs
-        Number of epochs after the warm-up, for schedules that need it.
     initial_losses
         Known losses (n,) or (n, q) at the start, NaN where a sample has none.
     reference_renewal
         ``"batch"`` renews the law after every batch; ``"epoch"`` only at the start of each epoch,
         as the authors' script does.
     **settings
-        As for `LawSelector`.
+        As for `Selector`.
 
     Examples
     --------
     Draw samples with a large worst label more often:
 
-    >>> from tailbatch.selection import QuantizationLaw
-    >>> def worst_label(losses, index):
-    ...     return losses.max(axis=1)
-    >>> selector = LossDrivenSelector(
-    ...     4, score=worst_label, law=QuantizationLaw(), selection_pressure=16, batch_size=4
-    ... )
+    >>> class WorstLabel(LossDrivenSelector):
+    ...     strategy = "worst_label"
+    ...
+    ...     def score(self, losses, index):
+    ...         return losses.max(axis=1)
+    >>> selector = WorstLabel(4, batch_size=4)
     >>> for index in selector:
     ...     selector.observe([[0.1, 0.2 * i] for i in index])
     >>> selector.probabilities().argmax()
@@ -208,10 +220,9 @@ class LossDrivenSelector(LawSelector):
         self,
         n_samples: int,
         *,
-        score: Score,
-        law: LossLaw,
-        selection_pressure: float | Schedule | tuple[float, float],
-        epochs: int | None = None,
+        score: Score = mean_loss,
+        law: LossLaw | None = None,
+        selection_pressure: float | Schedule | tuple[float, float] = 16,
         initial_losses: npt.ArrayLike | None = None,
         reference_renewal: Literal["batch", "epoch"] = "batch",
         **settings: Unpack[LawSettings],
@@ -220,22 +231,28 @@ class LossDrivenSelector(LawSelector):
             raise SelectionError(
                 f"reference_renewal must be 'batch' or 'epoch', got {reference_renewal!r}"
             )
+        law = law or RankLaw()
+        super().__init__(n_samples, law=law, **settings)
         self._score = score
-        self._epochs = None if epochs is None else whole_number("epochs", epochs, least=1)
         self._schedule = as_schedule(selection_pressure)
         self._pressure(0)  # a schedule that lacks something should say so now
-        n_samples = whole_number("n_samples", n_samples, least=1)
-        law.reset(self._first_scores(initial_losses, n_samples))
-        super().__init__(law, **settings)
-        # Scores that wait for the next epoch, infinite where there is none.
-        self._held = unseen(n_samples) if reference_renewal == "epoch" else None
+        law.reset(self._first_scores(initial_losses, self.n_samples))
+        # Scores held back until the next epoch, infinite for samples without one.
+        self._held = np.full(self.n_samples, np.inf) if reference_renewal == "epoch" else None
+
+    def score(self, losses: FloatArray, index: IntArray) -> FloatArray:
+        """Return scores (b,), finite and >= 0, for losses (b,) or (b, q) of the samples `index`.
+
+        The higher, the more often a sample is drawn. A strategy of your own overrides this method.
+        """
+        return self._score(losses, index)
 
     def _pressure(self, epoch: int) -> float:
-        return check_pressure(self._schedule(epoch, self._epochs))
+        return check_pressure(self._schedule(epoch, self._own_epochs))
 
     def _first_scores(self, initial_losses: npt.ArrayLike | None, n_samples: int) -> FloatArray:
         """Return the scores of losses known at the start; infinite where there are none."""
-        scores = unseen(n_samples)
+        scores = np.full(n_samples, np.inf)  # the score of a sample without losses
         if initial_losses is None:
             return scores
         losses = as_array(initial_losses)
@@ -255,7 +272,7 @@ class LossDrivenSelector(LawSelector):
         return scores
 
     def _scores(self, losses: FloatArray, index: IntArray) -> FloatArray:
-        scores = np.asarray(self._score(losses, index), dtype=np.float64)
+        scores = np.asarray(self.score(losses, index), dtype=np.float64)
         if scores.shape != index.shape:
             raise SelectionError(
                 f"the score must return one value for each of the {len(index)} samples, "
@@ -310,3 +327,136 @@ class LossDrivenSelector(LawSelector):
             self._held = held
 
         return commit
+
+
+class HardSelector(LossDrivenSelector):
+    """Probabilities from the rank of the plain loss (Eq. 3; Loshchilov and Hutter's law).
+
+    Parameters
+    ----------
+    n_samples
+        n, the number of training samples.
+    selection_pressure
+        s_e: how much likelier the highest loss is than the lowest. A number or a schedule.
+    **settings
+        As for `LossDrivenSelector`.
+
+    Examples
+    --------
+    >>> selector = HardSelector(4, batch_size=2, selection_pressure=16, initial_losses=[4, 1, 2, 3])
+    >>> (selector.probabilities() * 15).round(3).tolist()
+    [8.0, 1.0, 2.0, 4.0]
+    """
+
+    strategy: str = "hard"
+    place = 3
+
+    def __init__(
+        self,
+        n_samples: int,
+        *,
+        selection_pressure: float | Schedule = 16,
+        **settings: Unpack[LossSettings],
+    ) -> None:
+        super().__init__(n_samples, selection_pressure=selection_pressure, **settings)
+
+
+class WeightedLoss:
+    """The score ``w_i * loss_i`` (Eq. 5).
+
+    Parameters
+    ----------
+    weights
+        Selection weights (n,), or one number for all samples.
+
+    Examples
+    --------
+    >>> WeightedLoss(np.array([1.0, 3.0]))(np.array([0.5]), np.array([1]))
+    array([1.5])
+    """
+
+    def __init__(self, weights: npt.ArrayLike) -> None:
+        try:
+            given = weights if isinstance(weights, np.ndarray) else as_array(weights)
+            self.weights: FloatArray = given.astype(np.float64)
+        except (TypeError, ValueError):
+            raise SelectionError(
+                f"weights must be one number or n_samples of them, got {weights!r:.60}"
+            ) from None
+        if self.weights.ndim > 1:
+            raise SelectionError(
+                f"weights must be one number or have shape (n_samples,), got {self.weights.shape}"
+            )
+        wrong = ~(np.isfinite(self.weights) & (self.weights >= 0))
+        if wrong.any():
+            raise SelectionError(
+                f"weights must be finite and >= 0, got {self.weights[wrong].flat[0]} "
+                "(1 leaves a sample's loss as it is)"
+            )
+
+    def __call__(self, losses: FloatArray, index: IntArray) -> FloatArray:
+        """Return the weighted loss of each sample, averaged over labels."""
+        weights = self.weights if self.weights.ndim == 0 else self.weights[index]
+        return np.asarray(weights * mean_loss(losses, index))
+
+
+class AdaptiveSelector(LossDrivenSelector):
+    """Probabilities from the quantization index of the weighted loss (Eq. 5 to 7).
+
+    Parameters
+    ----------
+    weights
+        Selection weights (n,) of the training rows (`imbalance.selection_weights`), or one number
+        together with `n_samples`. They change what is drawn, never the training loss.
+    n_samples
+        n, needed only if `weights` is one number.
+    selection_pressure
+        s_e: how much likelier the highest loss is than a loss of 0. A number or a schedule.
+    cap_quantile
+        For instance 0.95: replace the largest loss by this quantile, so that one outlier does not
+        flatten the law; see `QuantizationLaw`.
+    **settings
+        As for `LossDrivenSelector`.
+
+    Examples
+    --------
+    >>> selector = AdaptiveSelector([1.0, 1.0, 2.0], batch_size=3, selection_pressure=8)
+    >>> for index in selector:
+    ...     selector.observe([1.0, 1.0, 1.0])
+    >>> selector.probabilities()
+    array([0.25, 0.25, 0.5 ])
+    """
+
+    strategy: str = "adaptive"
+    place = 4
+    _law: QuantizationLaw
+
+    def __init__(
+        self,
+        weights: npt.ArrayLike,
+        *,
+        n_samples: int | None = None,
+        selection_pressure: float | Schedule = 16,
+        cap_quantile: float | None = None,
+        **settings: Unpack[LossSettings],
+    ) -> None:
+        score = WeightedLoss(weights)
+        if score.weights.ndim:
+            if n_samples not in (None, len(score.weights)):
+                raise SelectionError(
+                    f"there are {len(score.weights)} weights for n_samples={n_samples}"
+                )
+            n_samples = len(score.weights)
+        if n_samples is None:
+            raise SelectionError("weights is one number: give n_samples= as well")
+        super().__init__(
+            n_samples,
+            score=score,
+            law=QuantizationLaw(cap_quantile=cap_quantile),
+            selection_pressure=selection_pressure,
+            **settings,
+        )
+        self._weights = score.weights
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "score": WeightedLoss, "weights": self._weights}

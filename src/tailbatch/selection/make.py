@@ -5,31 +5,39 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, get_args
 
+import numpy as np
 from scipy import sparse
 
 from tailbatch.defaults import BATCH_SIZE, SEED
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import selection_weights
 from tailbatch.registry import Registry, check_known, qualified_name
-from tailbatch.selection.adaptive import AdaptiveSelector
-from tailbatch.selection.base import Selector
+from tailbatch.selection.base import (
+    OwnPressure,
+    RandomSelector,
+    Selector,
+    UniformSelector,
+    label_matrix,
+    whole_number,
+)
 from tailbatch.selection.chain import ChainSelector
-from tailbatch.selection.d2ace import D2ACESelector
-from tailbatch.selection.doubt import BoundarySelector, RecencySelector
-from tailbatch.selection.hard import HardSelector
 from tailbatch.selection.importance import ImportanceSelector
-from tailbatch.selection.inputs import LabelMatrix, as_array, label_matrix, whole_number
-from tailbatch.selection.label_first import ClassAwareSelector, CoverageSelector
-from tailbatch.selection.minority import MinoritySelector
-from tailbatch.selection.random import BalancedSelector, RandomSelector, UniformSelector
-from tailbatch.selection.schedule import OwnPressure, Schedule, as_schedule
-from tailbatch.selection.uncertainty import UncertaintySelector
-from tailbatch.selection.warm_up import WarmUp
+from tailbatch.selection.inputs import LabelMatrix, as_array
+from tailbatch.selection.loss_driven import AdaptiveSelector, HardSelector, Schedule, as_schedule
+from tailbatch.selection.rarity import BalancedSelector, MinoritySelector
+from tailbatch.selection.rivals import (
+    BoundarySelector,
+    ClassAwareSelector,
+    CoverageSelector,
+    D2ACESelector,
+    RecencySelector,
+    UncertaintySelector,
+)
 
 logger = logging.getLogger(__name__)
 
 SelectorFactory: TypeAlias = Callable[..., Selector]
-"""Called with (Y, *, X, batch_size, seed, epochs, **options); returns a selector without warm-up."""
+"""Called with (Y, *, X, batch_size, seed, epochs, **options), as `make_selector`; returns a selector."""
 StrategyLike: TypeAlias = str | type[Selector] | SelectorFactory
 """A registered name, a selector's class, or a function that makes one."""
 
@@ -98,7 +106,7 @@ def make_selector(
     loss: object = None,
     **options: Any,
 ) -> Selector:
-    """Return a selector for the training rows, with weights and warm-up.
+    """Make a selector for the training rows, with selection weights and a warm-up.
 
     Parameters
     ----------
@@ -156,12 +164,6 @@ def make_selector(
         )
     maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
     labels = label_matrix(Y)
-    named = warm_up_epochs is not None
-    if warm_up_epochs is None:
-        warm_up_epochs = getattr(maker, "warm_up_by_default", Selector.warm_up_by_default)
-        if epochs is not None:
-            warm_up_epochs = min(warm_up_epochs, whole_number("epochs", epochs, least=1) // 10)
-    warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
     offered: dict[str, Any] = {
         "Y": labels,
         "X": X,
@@ -170,18 +172,22 @@ def make_selector(
         "batch_size": batch_size,
         "seed": seed,
         "shuffle": shuffle,
-        "epochs": _epochs_after(warm_up_epochs, epochs),
+        "epochs": epochs,
     }
     if loss is not None:
         offered["positive_weights"] = loss
     if selection_pressure is not None:
         options["selection_pressure"] = as_schedule(selection_pressure, labels)
     selector = _made(maker, offered, options)
-    _check_made(selector, maker, offered)
-    made = WarmUp(selector, epochs=warm_up_epochs, shuffle=shuffle, named=named)
+    # A function need not know about the warm-up, so it is set on what the function returned.
+    selector._shuffle = selector._shuffle and shuffle
+    if warm_up_epochs is not None:
+        selector.warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
+    elif not selector.warm_up_epochs:
+        selector.warm_up_epochs, selector._warm_up_named = selector.warm_up_by_default, False
     if epochs is not None:
-        made.plan_epochs(epochs)
-    return made
+        selector.plan_epochs(epochs)
+    return selector
 
 
 def default_pressure(strategy: StrategyLike) -> OwnPressure:
@@ -221,13 +227,24 @@ def strategy_settings(strategy: StrategyLike) -> Mapping[str, bool]:
     >>> list(strategy_settings("hard"))[:3]
     ['n_samples', 'selection_pressure', 'batch_size']
     """
-    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    maker: Any = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    below = list(maker.__mro__) if isinstance(maker, type) else [maker]
     names: dict[str, bool] = {}
-    for name, parameter in inspect.signature(maker).parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            names |= _handed_on(maker, parameter)
-        else:
-            names[name] = parameter.default is inspect.Parameter.empty
+    kinds = inspect.Parameter
+    for each in below:
+        if each is not maker and "__init__" not in vars(each):
+            continue
+        rest = None
+        for name, parameter in inspect.signature(each).parameters.items():
+            if parameter.kind is kinds.VAR_KEYWORD:
+                rest = parameter
+            elif each is maker or parameter.kind is kinds.KEYWORD_ONLY:
+                names.setdefault(name, parameter.default is kinds.empty)
+        (table,) = get_args(rest.annotation) or (None,) if rest else (None,)
+        if table is not None:  # a TypedDict lists all that follows
+            return names | dict.fromkeys(table.__annotations__.keys() - names.keys(), False)
+        if rest is None:
+            break
     return names
 
 
@@ -238,86 +255,63 @@ def _fact(strategy: StrategyLike, name: str, otherwise: Any) -> Any:
     return getattr(maker, name, otherwise)
 
 
-def _handed_on(maker: Any, parameter: inspect.Parameter) -> dict[str, bool]:
-    """Return the settings in ``**settings``: a typed table's, or the keywords of the classes below."""
-    (table,) = get_args(parameter.annotation) or (None,)
-    if table is not None:
-        return dict.fromkeys(table.__annotations__, False)
-    if not isinstance(maker, type):
-        return {}
-    below = next((k for k in maker.__mro__[1:] if "__init__" in vars(k)), object)
-    names: dict[str, bool] = {}
-    for name, each in inspect.signature(below).parameters.items():
-        if each.kind is inspect.Parameter.KEYWORD_ONLY:
-            names[name] = each.default is inspect.Parameter.empty
-        elif each.kind is inspect.Parameter.VAR_KEYWORD:
-            names |= _handed_on(below, each)
-    return names
-
-
 def _made(maker: Any, offered: Mapping[str, Any], options: dict[str, Any]) -> Selector:
     """Call a class or function with what its parameters name: the signature is the declaration."""
-    called, known = _name_of(maker), strategy_settings(maker)
-    if isinstance(maker, type) or not _takes_anything(maker):
-        if "selection_pressure" in options and "selection_pressure" not in known:
-            raise SelectionError(f"{called} has no selection_pressure: leave it out")
-        for option in options:
-            check_known(f"option of {called}", option, known, error=SelectionError)
-    settings = {name: value for name, value in offered.items() if name in known}
+    called = str(getattr(maker, "strategy", None) or qualified_name(maker).rpartition(".")[2])
+    known, is_class = strategy_settings(maker), isinstance(maker, type)
+    _check_options(called, maker, known, options)
+    settings = dict(offered)
+    for name in offered.keys() - known.keys():
+        del settings[name]
     if "weights" in known and "weights" not in options:
         settings["weights"] = _weights(offered["X"], offered["Y"])
-    own_pressure = default_pressure(maker)
-    if known.get("selection_pressure") and own_pressure is not None:
-        settings["selection_pressure"] = as_schedule(own_pressure, offered["Y"])
+    pressure = getattr(maker, "default_pressure", None)
+    if known.get("selection_pressure") and pressure is not None:
+        settings["selection_pressure"] = as_schedule(pressure, offered["Y"])
     # A function is called with X as its signature says, None or not.
-    is_class = isinstance(maker, type)
     if is_class and known.get("X") and offered["X"] is None and "X" not in options:
         raise SelectionError(
             f"{called} needs the features of the training rows: make_selector(..., X=features)"
         )
     made: Selector = maker(**(settings | options))
+    if not isinstance(made, Selector):
+        raise SelectionError(
+            f"{called} must return a tailbatch.selection.Selector, got {made!r:.80}"
+        )
+    for name in ("n_samples", "batch_size", "seed"):
+        if getattr(made, name) != offered[name]:
+            raise SelectionError(
+                f"{called} returned a selector with {name}={getattr(made, name)}, not "
+                f"{offered[name]}: hand on what it is called with"
+            )
     return made
 
 
-def _takes_anything(maker: Any) -> bool:
-    parameters = inspect.signature(maker).parameters.values()
-    return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+def _check_options(
+    called: str, maker: Any, known: Mapping[str, bool], options: Mapping[str, object]
+) -> None:
+    """Refuse options that a strategy does not have; a function may take any with ``**options``."""
+    if "random_state" in options and "random_state" not in known:
+        raise SelectionError("unknown option 'random_state' of make_selector; did you mean 'seed'?")
+    if not isinstance(maker, type):
+        kinds = {each.kind for each in inspect.signature(maker).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD in kinds:
+            return
+    if "selection_pressure" in options and "selection_pressure" not in known:
+        raise SelectionError(f"{called} has no selection_pressure: leave it out")
+    for option in options:
+        check_known(f"option of {called}", option, known, error=SelectionError)
 
 
-def _name_of(maker: Any) -> str:
-    return str(getattr(maker, "strategy", None) or qualified_name(maker).rpartition(".")[2])
-
-
-def _check_made(selector: object, maker: Any, offered: Mapping[str, Any]) -> None:
-    """Refuse what a function returned that is no selector for these rows."""
-    called = _name_of(maker)
-    if not isinstance(selector, Selector) or isinstance(selector, WarmUp):
-        raise SelectionError(
-            f"{called} must return a tailbatch.selection.Selector without a warm-up, which is added, "
-            f"got {selector!r:.80}"
-        )
-    for name in ("n_samples", "batch_size", "seed"):
-        if getattr(selector, name) != offered[name]:
-            raise SelectionError(
-                f"{called} returned a selector with {name}={getattr(selector, name)}, not "
-                f"{offered[name]}: hand on what it is called with"
-            )
-
-
-def _epochs_after(warm_up_epochs: int, epochs: int | None) -> int | None:
-    # A training that ends within its warm-up never asks for a pressure.
-    return (
-        None if epochs is None else max(whole_number("epochs", epochs, least=1) - warm_up_epochs, 1)
-    )
-
-
-def _weights(X: object, labels: LabelMatrix) -> Any:
+def _weights(X: Any, labels: LabelMatrix) -> Any:
     if X is None:
         logger.warning(
             "no features X were given: the imbalance weights are 1 and only the losses count"
         )
         return 1.0
-    features = sparse.csr_array(X) if sparse.issparse(X) else as_array(X)
+    features = sparse.csr_array(X) if sparse.issparse(X) else X
+    if not sparse.issparse(X) and not isinstance(X, np.ndarray):
+        features = as_array(X)
     if features.shape[0] != labels.shape[0]:
         raise SelectionError(f"X has {features.shape[0]} rows and Y has {labels.shape[0]}")
     return selection_weights(features, labels)

@@ -17,7 +17,7 @@ from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import SelectionDiagnostics, Selector
-from tailbatch.selection.diagnostics import label_exposure
+from tailbatch.selection.shown import label_exposure
 from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.evaluation import Evaluation
 from tailbatch.training.optimizers import LearningRate, WeightAverage, make_optimizer

@@ -1,4 +1,4 @@
-"""Our own selection: samples whose rare labels the model still misses."""
+"""Strategies that prefer rare labels: by rarity alone, or where the model still misses them."""
 
 from typing import Any, Literal, Unpack
 
@@ -6,11 +6,74 @@ import numpy as np
 from scipy import sparse
 
 from tailbatch.errors import SelectionError
-from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, dense_rows, label_matrix
-from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings
-from tailbatch.selection.random import rarity_of_labels
-from tailbatch.selection.ranking import RankLaw
-from tailbatch.selection.schedule import Schedule, as_schedule
+from tailbatch.imbalance import imbalance_ratio
+from tailbatch.selection.base import LawSettings, Selector, label_matrix
+from tailbatch.selection.drawing import StaticLaw
+from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, label_cells
+from tailbatch.selection.loss_driven import (
+    LossDrivenSelector,
+    LossSettings,
+    Schedule,
+    as_schedule,
+)
+
+
+class BalancedSelector(Selector):
+    """Samples with rare labels are drawn more often, whatever their losses.
+
+    Parameters
+    ----------
+    Y
+        Label matrix (n, q), dense or sparse.
+    power
+        p_i is proportional to the largest ``IRLbl_j^power`` over the labels of sample i, and to 1
+        for a sample without labels. 0 is uniform.
+    **settings
+        As for `Selector`.
+
+    Examples
+    --------
+    >>> selector = BalancedSelector([[1, 0], [1, 0], [1, 0], [1, 1], [0, 0]], batch_size=2)
+    >>> selector.probabilities().round(3).tolist()
+    [0.167, 0.167, 0.167, 0.333, 0.167]
+    """
+
+    strategy: str = "balanced"
+    place = 2
+    warm_up_by_default = 0
+
+    def __init__(self, Y: object, *, power: float = 0.5, **settings: Unpack[LawSettings]) -> None:
+        labels = label_matrix(Y)
+        settings.setdefault("labels", labels)
+        super().__init__(labels.shape[0], law=StaticLaw(rarity(labels, power)), **settings)
+        self._power = power
+
+    def _settings(self) -> dict[str, Any]:
+        return {"power": self._power, **super()._settings()}
+
+
+def _rarity_of_labels(Y: LabelMatrix, power: float) -> FloatArray:
+    """Return ``IRLbl_j^power``, shape (q,), and 0 for a label without positives."""
+    if not (np.isfinite(power) and power >= 0):
+        raise SelectionError(f"power must be finite and >= 0, got {power} (0 ignores rarity)")
+    ratio = imbalance_ratio(Y)
+    return np.where(np.isfinite(ratio), ratio, 0.0) ** power * np.isfinite(ratio)
+
+
+def rarity(Y: LabelMatrix, power: float) -> FloatArray:
+    """Return the largest ``IRLbl_j^power`` over the labels of each sample, at least 1, shape (n,).
+
+    Examples
+    --------
+    >>> rarity(np.array([[True, True], [True, False], [False, False]]), power=1.0)
+    array([2., 1., 1.])
+    """
+    of_labels = _rarity_of_labels(Y, power)
+    largest = np.ones(Y.shape[0])
+    # Rows of nonzero entries come sorted for CSR and dense alike.
+    rows, labels = Y.nonzero()
+    np.maximum.at(largest, rows, of_labels[labels])
+    return largest
 
 
 class MissedRareLabels:
@@ -35,7 +98,7 @@ class MissedRareLabels:
 
     def __init__(self, Y: LabelMatrix, power: float) -> None:
         self._labels = Y
-        self._rarity = rarity_of_labels(Y, power)
+        self._rarity = _rarity_of_labels(Y, power)
 
     def __call__(self, losses: FloatArray, index: IntArray) -> FloatArray:
         """Return the weighted sum of the losses of the labels that each sample has."""
@@ -45,10 +108,9 @@ class MissedRareLabels:
                 f"this strategy needs the loss of each label, shape {expected}, got {losses.shape}; "
                 'hand over binary_cross_entropy_with_logits(..., reduction="none") as it is'
             )
-        place = np.flatnonzero(dense_rows(self._labels, index))
-        row, label = np.divmod(place, len(self._rarity))
+        row, label = label_cells(self._labels, index)
         # Not a matrix product: BLAS adds in another order at another place of the batch.
-        missed = losses.ravel()[place] * self._rarity[label]
+        missed = losses[row, label] * self._rarity[label]
         return np.bincount(row, missed, minlength=len(index)).astype(np.float64, copy=False)
 
 
@@ -95,7 +157,6 @@ class MinoritySelector(LossDrivenSelector):
         super().__init__(
             labels.shape[0],
             score=MissedRareLabels(labels, power),
-            law=RankLaw(),
             selection_pressure=as_schedule(selection_pressure, labels),
             **settings,
         )

@@ -8,24 +8,19 @@ from scipy import sparse
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import label_counts
 from tailbatch.seeds import stream
-from tailbatch.selection.drawing import StaticLaw, draw_batch
-from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, label_matrix, whole_number
-from tailbatch.selection.loss_driven import LawSelector, LawSettings
-from tailbatch.selection.random import rarity
+from tailbatch.selection.base import LawSettings, Selector, label_matrix, whole_number
+from tailbatch.selection.drawing import StaticLaw
+from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix
+from tailbatch.selection.rarity import rarity
 
 _PATIENCE = 32  # fruitless proposals before the rows of a label are written down
 
 
-def class_aware_probabilities(Y: LabelMatrix, floor: float) -> FloatArray:
-    """Return each row's chance when a label is drawn first, then one of its rows, shape (n,).
+def _class_aware_probabilities(Y: LabelMatrix, floor: float) -> FloatArray:
+    """Return each row's chance if a label is drawn first, then one of its rows, shape (n,).
 
     ``p_i = (1 - floor n_0 / n) / q' * sum over the labels j of i of 1 / n_j``, where q' labels have
     rows and n_0 rows have no label; those have ``p_i = floor / n``.
-
-    Examples
-    --------
-    >>> class_aware_probabilities(np.array([[1, 0], [1, 0], [1, 1], [0, 0]], dtype=bool), floor=1.0)
-    array([0.125, 0.125, 0.5  , 0.25 ])
     """
     n = Y.shape[0]
     counts = label_counts(Y)
@@ -38,22 +33,8 @@ def class_aware_probabilities(Y: LabelMatrix, floor: float) -> FloatArray:
     return p
 
 
-class LabelCycle:
-    """Labels in a shuffled cycle: all of them once in random order, then all in a new order.
-
-    Parameters
-    ----------
-    Y
-        Label matrix (n, q); labels without rows are left out.
-    seed
-        The order of a cycle depends only on it, the epoch and the number of the cycle.
-
-    Examples
-    --------
-    >>> cycle = LabelCycle(np.eye(3, dtype=bool), seed=0)
-    >>> sorted(cycle.at(0, start=3, size=3).tolist())
-    [0, 1, 2]
-    """
+class _LabelCycle:
+    """Labels that have rows, in a shuffled cycle: all once in random order, then all in a new order."""
 
     def __init__(self, Y: LabelMatrix, seed: int) -> None:
         self.labels: IntArray = np.flatnonzero(label_counts(Y))
@@ -74,32 +55,14 @@ class LabelCycle:
         return self._latest[2]
 
 
-class RowsOfLabels:
-    """Draws rows of a label in proportion to fixed weights of the rows, none of them twice.
-
-    Parameters
-    ----------
-    Y
-        Label matrix (n, q).
-    weights
-        Weight of each row, above 0, shape (n,).
-
-    Examples
-    --------
-    >>> rows = RowsOfLabels(np.array([[1, 0], [1, 1], [0, 1]], dtype=bool), np.ones(3))
-    >>> rows.draw(0, {1: None}, np.random.default_rng(0))
-    0
-    """
+class _RowsOfLabels:
+    """Draws rows of a label in proportion to fixed weights (n,) of the rows, none of them twice."""
 
     def __init__(self, Y: LabelMatrix, weights: FloatArray) -> None:
         columns = sparse.csc_array(Y)
         self._rows, self._starts = columns.indices, columns.indptr
         self._total: FloatArray = np.concatenate(([0.0], np.cumsum(weights[self._rows])))
         self._weights = weights
-
-    def rows(self, label: int) -> IntArray:
-        """Return all rows of a label, ascending."""
-        return np.asarray(self._rows[self._starts[label] : self._starts[label + 1]])
 
     def propose(self, labels: IntArray, uniforms: FloatArray) -> IntArray:
         """Return a row for each label and uniform number."""
@@ -110,7 +73,7 @@ class RowsOfLabels:
 
     def draw(self, label: int, taken: dict[int, None], rng: np.random.Generator) -> int | None:
         """Return a row of the label that is not taken; None where all of them are."""
-        rows = self.rows(label)
+        rows = self._rows[self._starts[label] : self._starts[label + 1]]
         if len(rows) > 2 * len(taken):
             wanted = np.full(_PATIENCE, label)
             for row in self.propose(wanted, rng.random(_PATIENCE)).tolist():
@@ -124,7 +87,7 @@ class RowsOfLabels:
         return int(left[min(int(place), len(left) - 1)])
 
 
-class ClassAwareSelector(LawSelector):
+class ClassAwareSelector(Selector):
     """Every label equally often: labels in a shuffled cycle, for each a random row that carries it.
 
     Class-aware sampling as in Distribution-Balanced Loss (Wu et al., ECCV 2020). A row that is in the
@@ -138,7 +101,7 @@ class ClassAwareSelector(LawSelector):
     floor
         Chance of a row without labels relative to a shuffled epoch, above 0 and at most 1.
     **settings
-        As for `LawSelector`. Corrected draws are independent, without the cycle.
+        As for `Selector`. Corrected draws are independent, without the cycle.
 
     Examples
     --------
@@ -161,9 +124,10 @@ class ClassAwareSelector(LawSelector):
                 f"floor must be above 0 and at most 1, got {floor!r} (1 draws rows without labels as "
                 "often as a shuffled epoch does; 0 would never draw them)"
             )
-        super().__init__(StaticLaw(class_aware_probabilities(labels, float(floor))), **settings)
-        self._Y, self._floor, self._cycle = labels, float(floor), LabelCycle(labels, self.seed)
-        self._of_labels = RowsOfLabels(labels, np.ones(self.n_samples))
+        law = StaticLaw(_class_aware_probabilities(labels, float(floor)))
+        super().__init__(labels.shape[0], law=law, **settings)
+        self._Y, self._floor, self._cycle = labels, float(floor), _LabelCycle(labels, self.seed)
+        self._of_labels = _RowsOfLabels(labels, np.ones(self.n_samples))
         self._without = _rows_without_labels(labels)
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
@@ -195,7 +159,7 @@ class ClassAwareSelector(LawSelector):
         return left[int(rng.random() * len(left))] if left else None
 
     def _any(self, taken: dict[int, None], rng: np.random.Generator) -> int:
-        (row,) = draw_batch(self._law, 1, 1.0, rng, taken=list(taken), block=_PATIENCE).tolist()
+        (row,) = self._law.draw(1, 1.0, rng, taken=list(taken), block=_PATIENCE).tolist()
         return int(row)
 
     def _settings(self) -> dict[str, Any]:
@@ -206,7 +170,7 @@ class ClassAwareSelector(LawSelector):
         }
 
 
-class CoverageSelector(LawSelector):
+class CoverageSelector(Selector):
     """Batches in which each of some labels has positives enough, for pairwise and class-wise losses.
 
     Labels take turns in a shuffled cycle, `labels_per_batch` of them in each batch. For each, rows that
@@ -225,7 +189,7 @@ class CoverageSelector(LawSelector):
     power
         0 draws rows alike, and above 0 those with rare labels more often.
     **settings
-        As for `LawSelector`, without importance weights: what a batch needs depends on its labels.
+        As for `Selector`, without importance weights: what a batch needs depends on its labels.
 
     Notes
     -----
@@ -243,6 +207,10 @@ class CoverageSelector(LawSelector):
     strategy: str = "coverage"
     place = 9
     warm_up_by_default = 0
+    _uncorrectable = (
+        "coverage has no importance weights and cannot be corrected: which rows a batch needs "
+        "depends on the others in it; use balanced or class_aware for them"
+    )
 
     def __init__(
         self,
@@ -253,19 +221,13 @@ class CoverageSelector(LawSelector):
         power: float = 0.0,
         **settings: Unpack[LawSettings],
     ) -> None:
-        asked = settings.get("importance") or settings.get("corrected")
-        if asked or settings.get("importance_beta") is not None:
-            raise SelectionError(
-                "coverage has no importance weights and cannot be corrected: which rows a batch needs "
-                "depends on the others in it; use balanced or class_aware for them"
-            )
         labels = _labels_with_rows(Y)
         settings.setdefault("labels", labels)
         weights = rarity(labels, power)
-        super().__init__(StaticLaw(weights), **settings)
-        self._Y, self._power, self._cycle = labels, power, LabelCycle(labels, self.seed)
+        super().__init__(labels.shape[0], law=StaticLaw(weights), **settings)
+        self._Y, self._power, self._cycle = labels, power, _LabelCycle(labels, self.seed)
         self._by_row = sparse.csr_array(labels)
-        self._of_labels = RowsOfLabels(labels, weights)
+        self._of_labels = _RowsOfLabels(labels, weights)
         self._positives = whole_number("positives", positives, least=1)
         self._covered = self._checked_cover(labels_per_batch)
 
@@ -308,7 +270,7 @@ class CoverageSelector(LawSelector):
         missing = size - len(covering)
         if not missing:
             return np.array(covering, dtype=np.int64)
-        rest = draw_batch(self._law, missing, 1.0, rng, taken=covering)
+        rest = self._law.draw(missing, 1.0, rng, taken=covering)
         return np.concatenate([np.array(covering, dtype=np.int64), rest])
 
     def _probabilities(self, epoch: int) -> FloatArray:
