@@ -19,7 +19,6 @@ from tailbatch.selection.inputs import (
     as_array,
     label_cells,
     last_of_each,
-    state_array,
 )
 from tailbatch.selection.loss_driven import Linear, Schedule
 
@@ -295,19 +294,12 @@ class ImportanceSelector(Selector):
             "Y": sparse.csr_array(self._Y),  # the same labels, dense or sparse, are one setting
         }
 
-    def _own_state(self) -> dict[str, Any]:
-        return {"scores": self._table.values.copy()} if self.needs_losses else {}
+    def _memory(self) -> dict[str, tuple[npt.NDArray[Any], float]]:
+        return {"scores": (self._table.values, 2**self._bits)} if self.needs_losses else {}
 
-    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        if not self.needs_losses:
-            return lambda: None
-        most = 2**self._bits
-        scores = state_array(state, "scores", np.int64, self.n_samples, most=most)
-
-        def commit() -> None:
-            self._table = SumTable(scores)
-
-        return commit
+    def _restore(self, loaded: Mapping[str, npt.NDArray[Any]]) -> None:
+        if self.needs_losses:
+            self._table = SumTable(loaded["scores"])
 
 
 def _checked_positive_weights(given: object, Y: LabelMatrix) -> FloatArray:

@@ -19,7 +19,6 @@ from tailbatch.selection.inputs import (
     check_finite,
     in_fixed_order,
     last_of_each,
-    state_array,
 )
 from tailbatch.selection.laws import LossLaw, QuantizationLaw, RankLaw
 
@@ -310,23 +309,15 @@ class LossDrivenSelector(Selector):
             "reference_renewal": "batch" if self._held is None else "epoch",
         }
 
-    def _own_state(self) -> dict[str, Any]:
-        held = {} if self._held is None else {"held": self._held.copy()}
-        return {"scores": self._law.scores.copy(), "cap": np.array([self._law.cap]), **held}
-
-    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
+    def _memory(self) -> dict[str, tuple[npt.NDArray[Any], float]]:
         # Infinite is the score of a sample that has no loss yet.
-        scores = state_array(state, "scores", np.float64, self.n_samples, most=np.inf)
-        cap = state_array(state, "cap", np.float64, 1, most=np.inf)
-        held = None
-        if self._held is not None:
-            held = state_array(state, "held", np.float64, self.n_samples, most=np.inf)
+        held = {} if self._held is None else {"held": (self._held, np.inf)}
+        cap = np.array([self._law.cap])
+        return {"scores": (self._law.scores, np.inf), "cap": (cap, np.inf), **held}
 
-        def commit() -> None:
-            self._law.reset(scores, cap=float(cap[0]))
-            self._held = held
-
-        return commit
+    def _restore(self, loaded: Mapping[str, npt.NDArray[Any]]) -> None:
+        super()._restore(loaded)
+        self._law.reset(self._law.scores, cap=float(loaded["cap"][0]))
 
 
 class HardSelector(LossDrivenSelector):

@@ -242,7 +242,9 @@ def strategy_settings(strategy: StrategyLike) -> Mapping[str, bool]:
                 names.setdefault(name, parameter.default is kinds.empty)
         (table,) = get_args(rest.annotation) or (None,) if rest else (None,)
         if table is not None:  # a TypedDict lists all that follows
-            return names | dict.fromkeys(table.__annotations__.keys() - names.keys(), False)
+            for name in table.__annotations__:
+                names.setdefault(name, False)
+            return names
         if rest is None:
             break
     return names

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -209,7 +209,7 @@ class SelectorRecord:
             "times_drawn": self._times_drawn.copy(),
             **self._pending.saved(),
             **(self._efficiency.state() if self._efficiency else {}),
-            **self._own_state(),
+            **{name: each.ravel().copy() for name, (each, _) in self._memory().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -235,9 +235,13 @@ class SelectorRecord:
         epoch = counts["epoch"]
         batches = Pending.loaded(state, epoch, self.n_samples, may_repeat=self.corrected)
         efficiency = self._efficiency.load(state) if self._efficiency else None
-        commit = self._own_loader(state)
+        loaded = {
+            name: state_array(state, name, each.dtype, each.size, most=most)
+            for name, (each, most) in self._memory().items()
+        }
 
-        commit()
+        # Everything has been checked: only now does anything change.
+        self._restore(loaded)
         self.warm_up_epochs = int(identity["warm_up_epochs"])
         self._at = Place(epoch, number, under_way, resuming=under_way)
         self._lag, self._dropped = counts["lag"], counts["dropped"]
@@ -322,13 +326,14 @@ class SelectorRecord:
             "shuffle": self._shuffle,
         }
 
-    def _own_state(self) -> dict[str, Any]:
-        """Return the strategy's part of the state."""
+    def _memory(self) -> dict[str, tuple[npt.NDArray[Any], float]]:
+        """Return the arrays in which the strategy remembers losses, each with its largest value."""
         return {}
 
-    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        """Check the strategy's part of a state and return what puts it in place."""
-        return lambda: None
+    def _restore(self, loaded: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Put loaded arrays, which are checked, in place of those of `_memory`."""
+        for name, (array, _) in self._memory().items():
+            array[...] = loaded[name].reshape(array.shape)
 
 
 def _portable(value: Any) -> Any:

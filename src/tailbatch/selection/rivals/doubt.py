@@ -1,7 +1,6 @@
 """Strategies that prefer samples the model is undecided about, by its latest predictions."""
 
 import os
-from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 import numpy as np
@@ -16,7 +15,6 @@ from tailbatch.selection.inputs import (
     LabelMatrix,
     in_fixed_order,
     last_of_each,
-    state_array,
 )
 from tailbatch.selection.laws import LowScoreLaw
 from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings, Schedule
@@ -219,18 +217,9 @@ class RecencySelector(LossDrivenSelector):
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "window": self._window, "Y": sparse.csr_array(self._Y)}
 
-    def _own_state(self) -> dict[str, Any]:
-        decisions = self._decisions.ravel().copy()
-        return {**super()._own_state(), "decisions": decisions, "seen": self._seen.copy()}
-
-    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        put_scores = super()._own_loader(state)
-        shape, most = self._Y.shape, 2**self._window - 1
-        decisions = state_array(state, "decisions", np.int16, shape[0] * shape[1], most=most)
-        seen = state_array(state, "seen", np.uint8, shape[0], most=self._window)
-
-        def commit() -> None:
-            put_scores()
-            self._decisions, self._seen = decisions.reshape(shape), seen
-
-        return commit
+    def _memory(self) -> dict[str, tuple[npt.NDArray[Any], float]]:
+        return {
+            **super()._memory(),
+            "decisions": (self._decisions, 2**self._window - 1),
+            "seen": (self._seen, self._window),
+        }

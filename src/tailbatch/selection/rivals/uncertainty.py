@@ -19,7 +19,6 @@ from tailbatch.selection.inputs import (
     LabelMatrix,
     as_array,
     last_of_each,
-    state_array,
 )
 from tailbatch.selection.loss_driven import Constant, Schedule, as_schedule, check_pressure
 from tailbatch.selection.rivals.doubt import binary_entropy, check_memory, predictions_of
@@ -33,20 +32,20 @@ class _PredictionWindow:
 
     def __init__(self, n_samples: int, n_labels: int, length: int) -> None:
         # The newest comes last, so that rows can be read without knowing when they were written.
-        self._values = np.zeros((n_samples, length, n_labels), dtype=np.float16)
+        self.values = np.zeros((n_samples, length, n_labels), dtype=np.float16)
         self.seen = np.zeros(n_samples, dtype=np.uint8)
 
     def add(self, index: IntArray, predicted: FloatArray) -> None:
-        self._values[index, :-1] = self._values[index, 1:]
-        self._values[index, -1] = predicted
-        self.seen[index] = np.minimum(self.seen[index] + 1, self._values.shape[1])
+        self.values[index, :-1] = self.values[index, 1:]
+        self.values[index, -1] = predicted
+        self.seen[index] = np.minimum(self.seen[index] + 1, self.values.shape[1])
 
     def latest(self, rows: slice | IntArray) -> FloatArray:
-        return self._values[rows, -1].astype(np.float64)
+        return self.values[rows, -1].astype(np.float64)
 
     def changes(self, rows: slice | IntArray) -> FloatArray:
         """Return the mean absolute difference of successive predictions, 0 before there are two."""
-        values = self._values[rows].astype(np.float64)
+        values = self.values[rows].astype(np.float64)
         length = values.shape[1]
         seen = self.seen[rows].astype(np.int64)
         known = np.arange(1, length) > length - seen[:, None]
@@ -55,20 +54,9 @@ class _PredictionWindow:
 
     def pieces(self) -> list[slice]:
         """Return slices of the samples whose predictions fit into little memory."""
-        n, length, q = self._values.shape
+        n, length, q = self.values.shape
         size = max(_CELLS_AT_ONCE // (length * q), 1)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-    def state(self) -> dict[str, Any]:
-        return {"predictions": self._values.ravel().copy(), "seen": self.seen.copy()}
-
-    def loaded(self, state: Mapping[str, Any]) -> "_PredictionWindow":
-        n, length, q = self._values.shape
-        values = state_array(state, "predictions", np.float16, n * length * q, most=1)
-        other = _PredictionWindow.__new__(_PredictionWindow)
-        other._values = values.reshape(n, length, q)
-        other.seen = state_array(state, "seen", np.uint8, n, most=length)
-        return other
 
 
 def _uncertainties(changes: FloatArray, latest: FloatArray) -> FloatArray:
@@ -156,18 +144,16 @@ class _WindowSelector(Selector):
             "Y": sparse.csr_array(self._Y),  # the same labels, dense or sparse, are one setting
         }
 
-    def _own_state(self) -> dict[str, Any]:
-        return {"law_weights": self._weights.copy(), **self._window.state()}
+    def _memory(self) -> dict[str, tuple[npt.NDArray[Any], float]]:
+        return {
+            "law_weights": (self._weights, 1),
+            "predictions": (self._window.values, 1),
+            "seen": (self._window.seen, self._length),
+        }
 
-    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        weights = state_array(state, "law_weights", np.float64, self.n_samples, most=1)
-        window = self._window.loaded(state)
-
-        def commit() -> None:
-            self._set_law(weights)
-            self._window = window
-
-        return commit
+    def _restore(self, loaded: Mapping[str, npt.NDArray[Any]]) -> None:
+        super()._restore(loaded)
+        self._set_law(self._weights)
 
 
 class UncertaintySelector(_WindowSelector):
@@ -358,18 +344,8 @@ class D2ACESelector(_WindowSelector):
             "neighbors": self._context,
         }
 
-    def _own_state(self) -> dict[str, Any]:
-        return {**super()._own_state(), "flips": self._flips.ravel().copy()}
-
-    def _own_loader(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        put_window = super()._own_loader(state)
-        flips = state_array(state, "flips", np.float16, self._flips.size, most=1)
-
-        def commit() -> None:
-            put_window()
-            self._flips = flips.reshape(self._flips.shape)
-
-        return commit
+    def _memory(self) -> dict[str, tuple[npt.NDArray[Any], float]]:
+        return {**super()._memory(), "flips": (self._flips, 1)}
 
 
 def _checked_share(name: str, value: object) -> float:
