@@ -189,17 +189,17 @@ def label_cooccurrence(Y: LabelMatrix) -> FloatArray | sparse.csr_array:
     return _stored_as(Y, graph)
 
 
-def scumble_by_sample(Y: LabelMatrix) -> FloatArray:
-    """Return each row's SCUMBLE as R's mldr computes it (Charte et al., 2014).
+def scumble(Y: LabelMatrix) -> float:
+    """Return SCUMBLE, how much rare labels come with frequent ones, as R's mldr does (Charte et al.).
 
-    It is 1 minus the geometric over the arithmetic mean of IRLbl over the row's labels: near 1
-    where a rare label comes with a frequent one, 0 for a row with one label or none.
+    A row's is 1 minus the geometric over the arithmetic mean of IRLbl over its labels: near 1 where a
+    rare label comes with a frequent one, 0 for a row with one label or none. The mean over rows.
 
     Examples
     --------
     >>> Y = np.array([[1, 1], [1, 0], [1, 0], [1, 0]], dtype=bool)
-    >>> scumble_by_sample(Y).round(3).tolist()  # 1 - sqrt(1 * 4) / 2.5
-    [0.2, 0.0, 0.0, 0.0]
+    >>> round(scumble(Y), 3)  # (1 - sqrt(1 * 4) / 2.5) / 4
+    0.05
     """
     labels = _csr_labels(Y)
     ratio = imbalance_ratio(Y)
@@ -207,43 +207,8 @@ def scumble_by_sample(Y: LabelMatrix) -> FloatArray:
     geometric = np.exp(labels @ np.log(ratio) / size)
     arithmetic = np.maximum(labels @ ratio, 1) / size
     # Equal ratios may leave a rounding error below zero.
-    return np.where(np.diff(labels.indptr) > 1, np.maximum(1 - geometric / arithmetic, 0), 0)
-
-
-def scumble(Y: LabelMatrix) -> float:
-    """Return the dataset's SCUMBLE, the mean of `scumble_by_sample`.
-
-    Examples
-    --------
-    >>> round(scumble(np.array([[1, 1], [1, 0], [1, 0], [1, 0]], dtype=bool)), 3)
-    0.05
-    """
-    return float(scumble_by_sample(Y).mean())
-
-
-def scumble_cv(Y: LabelMatrix) -> float:
-    """Return SCUMBLE.CV, standard deviation over mean of `scumble_by_sample`; ``nan`` for mean 0.
-
-    Examples
-    --------
-    >>> round(scumble_cv(np.array([[1, 1], [1, 0], [1, 0], [1, 0]], dtype=bool)), 3)
-    2.0
-    """
-    values = scumble_by_sample(Y)
-    mean = values.mean()
-    return float(values.std(ddof=1) / mean) if mean > 0 else float("nan")
-
-
-def scumble_by_label(Y: LabelMatrix) -> FloatArray:
-    """Return the mean SCUMBLE of the rows that carry each label; 0 for a label without positives.
-
-    Examples
-    --------
-    >>> scumble_by_label(np.array([[1, 1], [1, 0], [1, 0], [1, 0]], dtype=bool)).round(3).tolist()
-    [0.05, 0.2]
-    """
-    total = _csr_labels(Y).T @ scumble_by_sample(Y)
-    return np.asarray(total / np.maximum(label_counts(Y), 1))
+    of_rows = np.where(np.diff(labels.indptr) > 1, np.maximum(1 - geometric / arithmetic, 0), 0)
+    return float(of_rows.mean())
 
 
 def nearest_neighbors(
@@ -291,13 +256,13 @@ def nearest_neighbors(
     rows = np.asarray(rows, dtype=np.int64)
     search = _SEARCHES[method](X, k)
     size = max(16, _BLOCK_ENTRIES // max(X.shape))
-    blocks = [rows[start : start + size] for start in range(0, len(rows), size)]
+    blocks = np.split(rows, np.arange(size, len(rows), size))
     neighbors = np.empty((len(rows), k), dtype=np.int64)
     # A sparse product uses one thread; dense ones are already multithreaded.
     threads = min(os.cpu_count() or 1, _MOST_THREADS) if sparse.issparse(X) else 1
     with ThreadPoolExecutor(threads) as pool:
         searched = 0
-        for of_block in pool.map(search, blocks):
+        for of_block in pool.map(search, blocks if len(rows) else []):
             neighbors[searched : searched + len(of_block)] = of_block
             searched += len(of_block)
             if progress is not None:

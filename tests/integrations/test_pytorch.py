@@ -91,7 +91,7 @@ def test_batches_out_of_order_find_their_losses():
     chosen = selector(max_lag=4)
     loader = DataLoader(INDEXED, batch_sampler=chosen, num_workers=2, in_order=False)
     assert len(train(loader, chosen)) == 3 * len(chosen)
-    seen = chosen.selector._memory()["scores"][0]
+    seen = chosen._memory()["scores"][0]
     assert np.array_equal(seen, losses(np.arange(N_SAMPLES)))
 
 

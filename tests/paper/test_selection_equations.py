@@ -69,3 +69,12 @@ def test_adac_companions_and_followers():
     assert {b for a, b in followers if a == 2} == {0}
     assert {b for a, b in followers if a == 3} == {0, 1, 2, 4}
     assert {b for a, b in followers if a == 4} == {0, 1, 2, 3}
+
+
+def test_adac_rounds_a_whole_cardinality_to_itself():
+    # All pairs of 4 labels: Card is 2, and each label occurs with the 3 others alike.
+    Y = np.array(
+        [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]]
+    )
+    companions = LabelChains(Y.astype(bool)).companions
+    assert [labels.tolist() for labels in companions] == [[1, 2], [0, 2], [0, 1], [0, 1]]

@@ -25,6 +25,7 @@ from tailbatch.selection import (
     default_pressure,
     make_selector,
     register_strategy,
+    strategy_place,
 )
 from tailbatch.selection.base import label_matrix
 from tailbatch.testing.selector_contract import drain
@@ -398,3 +399,14 @@ def test_scikit_learns_name_of_the_seed_is_suggested():
     for strategy in ("random", "adaptive", worst_label):
         with pytest.raises(SelectionError, match=r"'random_state' .* did you mean 'seed'"):
             make_selector(strategy, Y, random_state=3)
+
+
+def test_every_strategy_has_a_place_of_its_own():
+    places = [strategy_place(strategy) for strategy in STRATEGIES]
+    assert places == sorted(set(places))
+    assert strategy_place("somebody_elses") > places[-1]
+
+    class Second(RandomSelector):
+        strategy, place = "second", 1
+
+    assert strategy_place(Second) == strategy_place("uniform") == 1

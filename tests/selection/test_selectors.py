@@ -331,6 +331,32 @@ def test_a_skipped_step_is_harmless_where_losses_name_their_batch():
     assert selector.diagnostics().dropped_batches == 1
 
 
+def test_using_the_weights_of_a_batch_uses_those_of_its_equals():
+    equal = 0
+    for seed in range(8):
+        selector = UniformSelector(2, batch_size=1, corrected=True, max_lag=1, seed=seed)
+        first, second = selector
+        if first.tolist() != second.tolist():
+            continue
+        equal += 1
+        assert selector.importance_weights(first).tolist() == [1.0]
+        selector.observe([1.0], first)
+        selector.observe([2.0], second)  # equal batches cannot be told apart, so it is used as well
+        with pytest.raises(SelectionError, match="is not pending"):
+            selector.observe([2.0], second)
+    assert equal
+
+
+def test_each_epoch_counts_its_own_draws():
+    selector = HardSelector(6, batch_size=2, warm_up_epochs=3, labels=labels(6))
+    for _ in range(3):
+        drain(selector, lambda index, step: index)
+        assert selector.times_drawn.tolist() == [1] * 6
+        assert selector.diagnostics().distinct_share == 1
+    drain(selector, lambda index, step: index)
+    assert selector.times_drawn.sum() == 6
+
+
 def test_label_figures_of_the_diagnostics():
     Y = np.array([[1, 0], [1, 0], [1, 0], [1, 1]] * 5, dtype=bool)
     selector = UniformSelector(20, batch_size=20, labels=Y)
