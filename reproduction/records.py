@@ -24,6 +24,7 @@ from tailbatch.results.archive import (
 )
 from tailbatch.results.frames import read_store
 from tailbatch.study import load_study
+from tailbatch.study.sources import scales_of
 
 HERE = Path(__file__).parent
 TABLE, PRESETS = "table_2", "table_2/presets"
@@ -53,8 +54,12 @@ def runs_of(question: str) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def plans(digests: Mapping[str, str], question: str = TABLE) -> list[StudyPlan]:
-    """Return what the study files of a question plan, given the content of the datasets by name."""
+def plans(
+    digests: Mapping[str, str],
+    question: str = TABLE,
+    scales: Mapping[tuple[str, str], str] | None = None,
+) -> list[StudyPlan]:
+    """Return what the study files of a question plan, given content and scaling of the datasets."""
     known = defaultdict(str, digests)
     if question == "figures":
         names = [f"figure-{number}" for number in FIGURES]
@@ -62,7 +67,8 @@ def plans(digests: Mapping[str, str], question: str = TABLE) -> list[StudyPlan]:
         names = [str(path) for path in sorted((HERE / question).glob("*.toml"))]
     studies = map(load_study, names)
     return [
-        StudyPlan(name=study.name, specs=study.specs(known), title=study.title) for study in studies
+        StudyPlan(name=study.name, specs=study.specs(known, scales), title=study.title)
+        for study in studies
     ]
 
 
@@ -82,9 +88,10 @@ def collect(store: ResultStore, root: Path = HERE) -> list[Path]:
         read_archive(open_records(path), store)
         kept[path] = {record.spec.digest for record in Archive(path).records()}
     digests = {facts.name: facts.digest for facts in store.datasets().values()}
+    scales = scales_of(store.datasets().values())
     new, written = store.done().difference(*kept.values()), []
     for question in QUESTIONS:
-        for plan in plans(digests, question):
+        for plan in plans(digests, question, scales):
             store.keep_study(plan)
             mine = {spec.digest for spec in plan.specs} & new
             if not mine:

@@ -198,7 +198,7 @@ def test_markdown_cells_stay_in_their_column():
 
 def runs_of_the_baseline(**plan):
     values = {"data": "scene", "learner": "mlp", "fold": [0, 1, 2], "seed": 0, "arm": [RANDOM] * 3}
-    plan = {"steps": 500, "best_epoch": 10, "plan_epochs": 10, "plan_evaluate_every": None} | plan
+    plan = {"steps": 500, "best_epoch": 10, "plan_epochs": 10, "plan_evaluate_every": 1} | plan
     return pd.DataFrame(values | plan)
 
 

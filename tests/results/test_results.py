@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from contracts.store_contract import StoreContract, make_record, make_spec
 from tailbatch import files
 from tailbatch.errors import ResultError, StudyError
 from tailbatch.files import replacing
+from tailbatch.models import MLP
 from tailbatch.results import (
     ResultStore,
     RunRecord,
@@ -22,8 +24,7 @@ from tailbatch.results import (
 )
 from tailbatch.results.archive import open_records
 from tailbatch.results.record import _seal
-from tailbatch.results.schema import digest_of
-from tailbatch.study import load_study, study_progress
+from tailbatch.study import Study, load_study
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 METRIC = st.dictionaries(st.text(min_size=1), FINITE | st.none(), max_size=4)
@@ -66,146 +67,62 @@ def test_one_pressure_is_one_run_however_it_is_written():
 
 def test_a_digest_does_not_change_between_versions():
     # Stored runs are looked up by it: changing the meaning of a field requires a new SCHEMA.
-    assert make_spec().digest == "36d39e2e52f1e7265a930768535388d6"
+    assert make_spec().digest == "1e25b739fa3b2b74fbf435cae9242d7d"
 
 
-# What version 0.1 wrote: the spec as it stood in a record, and the digest it had.
-SCHEMA_1 = {
-    "dataset": "debtags", "dataset_digest": "ab12", "fold": 0, "hyperparameters": {}, "model": "mlp",
-    "n_folds": 5, "preparation": "full", "seed": 0, "selection_pressure": 16.0,
-    "strategy": "adaptive", "strategy_options": {},
-    "plan": {
-        "batch_size": 128, "best_by": "macro_auc", "early_stopping": None, "epochs": 100,
-        "gradient_clip": None, "lr": 0.0001, "sample_loss_epochs": [], "scheduler": None,
-        "scheduler_options": {}, "selection_loss": "bce", "training_loss_every": None,
-        "warm_up_epochs": 3, "weight_decay": 0.0001,
-    },
-}  # fmt: skip
-AVERAGED = {"reduction": "mean", "prior_bias": False}
+def test_a_changed_default_neither_renames_a_run_nor_makes_it_another(monkeypatch):
+    study = Study(name="try", datasets=["debtags"], models=["logistic", "mlp"], strategies=["balanced"],
+                  losses=["focal"], folds=[0])  # fmt: skip
+    before = study.specs({"debtags": "ab12"})
+    monkeypatch.setattr(
+        MLP.__init__, "__kwdefaults__", {**MLP.__init__.__kwdefaults__, "dropout": 0.4}
+    )
+    again = {
+        "models": [{"name": "mlp", "dropout": 0.2}],
+        "strategies": [{"name": "balanced", "power": 0.5}],
+    }
+    changed = replace(study, models=["mlp"]).specs({"debtags": "ab12"})
+    given = replace(study, **again).specs({"debtags": "ab12"})
+    assert changed[0].digest != before[1].digest == given[0].digest
+    assert before[1].by_default["model"]["dropout"] == 0.2
+    assert RunSpec.from_dict(before[1].to_dict()) == before[1]
 
 
-def schema_1(**changes):
-    return {**SCHEMA_1, **changes}
+def test_a_new_setting_that_is_off_leaves_runs_their_names(monkeypatch):
+    study = Study(name="try", datasets=["debtags"], models=["mlp"], folds=[0])
+    before, made = study.specs({"debtags": "ab12"}), MLP.__init__
+
+    def init(self, n_features, n_labels, *, hidden=(512,), dropout=0.2, reduction="sum",
+             prior_bias=True, norm=None, residual=False):  # fmt: skip
+        made(self, n_features, n_labels, hidden=hidden)
+
+    monkeypatch.setattr(MLP, "__init__", init)
+    assert [s.digest for s in replace(study).specs({"debtags": "ab12"})] == [
+        s.digest for s in before
+    ]
 
 
-def old_text(spec):
-    """A record as version 0.1 sealed it."""
-    values = json.loads(make_record().to_json())
-    del values["digest"], values["checksum"]
-    text = json.dumps(values | {"schema": 1, "spec": spec}, indent=1, sort_keys=True) + "\n"
-    return _seal(text, digest_of(spec, schema=1))
+def test_the_plan_is_not_part_of_a_run_without_batches():
+    alone = {"model": "logistic", "strategy": "none", "selection_pressure": None}
+    assert make_spec(**alone).digest == make_spec(**alone, plan=TrainingPlan(epochs=3)).digest
+    assert make_spec().digest != make_spec(plan=TrainingPlan(epochs=3)).digest
 
 
-def test_the_digest_of_version_1_is_worked_out_again():
-    assert digest_of(SCHEMA_1, schema=1) == "d419ff7507a1e031ba482e31e2bf348f"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({}, {"hyperparameters": AVERAGED}),
-        (
-            {"hyperparameters": {"objective": "weighted_bce", "hidden": [8]}},
-            {"hyperparameters": {**AVERAGED, "hidden": [8]}, "loss": "weighted_bce"},
-        ),
-        ({"model": "dela"}, {"model": "dela"}),
-        ({"model": "mpvae"}, {"model": "mpvae", "plan": TrainingPlan(lr=1e-3)}),
-        (
-            {"model": "mpvae", "plan": {**SCHEMA_1["plan"], "lr": 3e-4}},
-            {"model": "mpvae", "plan": TrainingPlan(lr=3e-3)},
-        ),
-        (
-            {"model": "mpvae", "hyperparameters": {"lr_ratio": 2.0, "latent": 8}},
-            {"model": "mpvae", "hyperparameters": {"latent": 8}, "plan": TrainingPlan(lr=2e-4)},
-        ),
-    ],
-)
-def test_records_of_version_1_say_in_todays_words_what_was_run(store, old, new):
-    spec, text = make_spec(**new), old_text(schema_1(**old))
-    record = RunRecord.from_json(text)
-    assert record.spec == spec
-    assert record.spec.digest == spec.digest
-    assert record.test == make_record().test
-    # In a store it keeps its name, and is found under both names.
-    path = store.path / "runs" / f"{record.spec.former_digest}.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    assert store.done() == {spec.digest}
-    assert list(store.records()) == [record]
-    assert store.frame()["digest"].tolist() == [spec.digest]
-    assert path.read_text() == text
-    if "lr_ratio" not in old.get("hyperparameters", {}):  # which can no longer be requested
-        assert spec.former_digest == path.stem
-        assert store.has(spec)
-        assert store.get(spec) == record
-        np.savez(path.with_suffix(".npz"), losses=np.arange(3.0))
-        assert store.arrays(spec)["losses"].tolist() == [0, 1, 2]
-    # The seal it was written with reveals one changed digit.
-    path.write_text(text.replace("0.25", "0.26"))
-    assert store.done() == frozenset()
-
-
-@pytest.mark.parametrize(
-    "new",
-    [
-        {},  # the MLP of today sums over labels
-        {"hyperparameters": AVERAGED, "loss": "focal"},
-        {"hyperparameters": AVERAGED, "loss": "weighted_bce", "loss_options": {"power": 1.0}},
-        {"model": "dela", "loss": "weighted_bce"},
-    ],
-)
-def test_what_version_1_could_not_say_has_no_digest_of_it(new):
-    assert make_spec(**new).former_digest is None
-
-
-def test_studies_and_failures_of_version_1_are_read_in_todays_words(store):
-    for kind, values in {
-        "studies": {"name": "old", "specs": [schema_1(), schema_1(model="mpvae")]},
-        "failures": {"spec": schema_1(model="dela"), "message": "diverged"},
-    }.items():
-        (store.path / kind).mkdir(parents=True)
-        (store.path / kind / "old.json").write_text(json.dumps({"schema": 1, **values}))
-    mlp, mpvae = store.study("old").specs
-    assert (mlp.hyperparameters, mpvae.plan.lr) == (AVERAGED, 1e-3)
-    assert store.failures()[0].spec.model == "dela"
-    (store.path / "runs").mkdir()
-    (store.path / "runs" / f"{mlp.former_digest}.json").write_text(old_text(schema_1()))
-    assert len(list(store.records("old"))) == 1
-    assert study_progress(store)["old"].done == 1
-
-
-def test_a_failure_of_version_1_goes_with_the_success(store):
-    spec = make_spec(model="dela")
-    (store.path / "failures").mkdir(parents=True)
-    text = json.dumps({"schema": 1, "spec": schema_1(model="dela"), "message": "diverged"})
-    (store.path / "failures" / f"{spec.former_digest}.json").write_text(text)
-    assert store.failures()[0].spec == spec
-    store.add(make_record(spec))
-    assert store.failures() == ()
+def test_a_record_says_which_scaling_was_used(store):
+    with pytest.raises(
+        ResultError, match='a record says how features were scaled, got scale "auto"'
+    ):
+        store.add(make_record(make_spec(scale="auto")))
+    study = Study(name="try", datasets=["debtags"], scale="auto", folds=[0])
+    specs = study.specs({"debtags": "ab12"}, {("debtags", "full"): "tfidf"})
+    assert {spec.scale for spec in specs} == {"tfidf"}
+    named = replace(study, scale="tfidf").specs({"debtags": "ab12"})
+    assert [spec.digest for spec in named] == [spec.digest for spec in specs]
 
 
 def test_options_of_a_loss_need_a_loss():
     with pytest.raises(ResultError, match="loss_options need a loss, got"):
         make_spec(loss_options={"power": 1.0})
-
-
-LATER = {
-    "schedule": "cosine",
-    "warm_up_share": 0.2,
-    "optimizer": "adamw",
-    "ema": 0.99,
-    "steps": 500,
-    "evaluate_every": 50,
-}
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_a_later_field_of_the_plan_is_written_only_where_it_is_set(name):
-    changed = make_spec(plan=TrainingPlan(**{name: LATER[name]}))
-    assert name not in make_spec(plan=TrainingPlan()).to_dict()["plan"]
-    assert changed.to_dict()["plan"][name] == LATER[name]
-    assert RunSpec.from_dict(changed.to_dict()) == changed
-    assert changed.digest != make_spec(plan=TrainingPlan()).digest
 
 
 @pytest.mark.parametrize(
@@ -357,13 +274,19 @@ def test_study_files_archives_and_progress_are_regular_files(place, store, tmp_p
     assert store.epochs_done(spec) == 0
 
 
-def test_a_newer_record_is_left_where_it_is(store):
+@pytest.mark.parametrize("schema", [2, 99])
+def test_a_record_of_another_version_is_left_where_it_is(schema, store):
     record = make_record()
-    store.add(record)
+    values = json.loads(record.to_json()) | {"schema": schema}
     path = store.path / "runs" / f"{record.spec.digest}.json"
-    path.write_text(path.read_text().replace('"schema": 2', '"schema": 99'))
-    with pytest.raises(ResultError, match=r"schema 99, this one reads 2\): upgrade tailbatch"):
-        store.frame()
+    path.parent.mkdir(parents=True)
+    plain = {key: value for key, value in values.items() if key not in ("digest", "checksum")}
+    path.write_text(_seal(json.dumps(plain, indent=1, sort_keys=True) + "\n", record.spec.digest))
+    for look in (store.frame, store.done):
+        with pytest.raises(
+            ResultError, match=rf"schema {schema}, this one reads 3\): use that version"
+        ):
+            look()
     assert path.exists()
 
 

@@ -211,7 +211,7 @@ def test_a_study_file_says_what_a_call_says(tmp_path):
         datasets=["debtags"],
         strategies=["random", {"name": "adaptive", "selection_pressures": ["64:1"]}],
         seeds=[0, 1],
-        plan=TrainingPlan(epochs=7, sample_loss_epochs=(3,)),
+        plan=TrainingPlan.suited_to("ensemble", epochs=7, sample_loss_epochs=(3,)),
     )
 
 

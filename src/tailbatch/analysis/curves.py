@@ -10,7 +10,7 @@ import pandas as pd
 from tailbatch.analysis.comparisons import baseline_arm, paired, primary
 from tailbatch.analysis.gains import PAIR
 from tailbatch.analysis.keys import CELL, Arm, by_label
-from tailbatch.results.arrays import PERCENT
+from tailbatch.results.archive import PERCENT
 from tailbatch.results.frames import Evidence
 
 FloatArray = npt.NDArray[np.float64]

@@ -79,14 +79,13 @@ def best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
     Examples
     --------
     >>> runs = pd.DataFrame({"steps": 500, "plan_epochs": [100, 100, 100, 1],
-    ...                      "plan_evaluate_every": [None, 1000, 100, None]})
+    ...                      "plan_evaluate_every": [1, 1000, 100, 1]})
     >>> best_epoch_tells(runs).tolist()
     [True, False, True, False]
     """
     tells = runs["plan_epochs"] != 1
     if {"plan_evaluate_every", "steps"} <= set(runs):
-        every = pd.to_numeric(runs["plan_evaluate_every"])
-        tells &= every.isna() | (every < runs["steps"])
+        tells &= runs["plan_evaluate_every"] < runs["steps"]
     return tells & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else tells
 
 

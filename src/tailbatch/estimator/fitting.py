@@ -56,7 +56,7 @@ def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
     try:
         budget = {name: nested[name] for name in ("steps",) if name in nested}
         if nested.get("early_stopping") is not None:
-            nested.setdefault("evaluate_every", None)  # nothing can be stopped by one evaluation
+            nested.setdefault("evaluate_every", 1)  # nothing can be stopped by one evaluation
         plan = replace(TrainingPlan.suited_to(classifier.model, **given | budget), **nested)
     except TypeError as error:
         raise TrainingError(f"a setting of the training plan does not fit: {error}") from error

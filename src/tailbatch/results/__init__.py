@@ -2,12 +2,12 @@
 
 from tailbatch.results.record import (
     DatasetFacts,
+    RecordSource,
     RunFailure,
     RunRecord,
     StudyPlan,
     validation_column,
 )
-from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import (
     NO_BATCHES,
     Pressure,

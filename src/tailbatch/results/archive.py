@@ -12,6 +12,8 @@ A study resumes from such a file once `read_archive` has put its records into a 
 
 import gzip
 import json
+import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path, PurePath
@@ -22,17 +24,16 @@ import numpy as np
 from tailbatch.data.text import text_blocks
 from tailbatch.errors import DataError, ResultError
 from tailbatch.files import replacing
-from tailbatch.results.arrays import ARRAY_FACTS, facts_of
 from tailbatch.results.record import (
     DatasetFacts,
-    NewerRecordError,
+    OtherVersionError,
+    RecordSource,
     RunFailure,
     RunRecord,
     StudyPlan,
     from_json,
     without_nan,
 )
-from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import SCHEMA, RunSpec
 from tailbatch.results.store import ResultStore, check_key
 
@@ -42,6 +43,17 @@ CURVES = ("macro_auc", "macro_f", "macro_average_precision", "minority_average_p
 SUFFIX = ".jsonl.gz"
 _FORMAT = "tailbatch records"
 _Made = TypeVar("_Made")
+
+Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
+
+#: Levels in percent of the quantiles that summarize the losses of a group of samples.
+PERCENT = tuple(range(1, 100))
+#: Where a record from an archive keeps the facts derived from its arrays.
+ARRAY_FACTS = "array_facts"
+#: Why there are no facts: the array file of a run is damaged or gone.
+UNREAD = "unread"
+
+_log = logging.getLogger(__name__)
 
 
 def open_records(path: Path | str | RecordSource) -> RecordSource:
@@ -96,13 +108,11 @@ def write_archive(
     >>> Archive(folder / "records.jsonl.gz").frame()["macro_f"].tolist()
     [0.5]
     """
-    # By current digests, and each once, since a store may hold a run under two of its names.
-    lines = {
-        record.spec.digest: _line({"run": _compact(record, store)})
+    runs = [
+        _line({"run": _compact(record, store)})
         for record in store.records(study)
         if record.spec.digest not in without
-    }
-    runs = [lines[digest] for digest in sorted(lines)]
+    ]
     plans = store.studies() if study is None else (store.study(study),)
     wanted = {spec.digest for plan in plans for spec in plan.specs}
     header = [{"format": _FORMAT, "runs": len(runs)}]
@@ -215,10 +225,10 @@ class Archive(RecordSource):
         """Yield the records in the order of the file, or only those that a study wants."""
         wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
         last, count = "", 0
-        for name, record in self._made("run", _named_record):
-            if name <= last:
-                raise ResultError(f"{self.path} has run {name} in the wrong place")
-            last, count = name, count + 1
+        for record in self._made("run", _record):
+            if record.spec.digest <= last:
+                raise ResultError(f"{self.path} has run {record.spec.digest} in the wrong place")
+            last, count = record.spec.digest, count + 1
             if wanted is None or record.spec.digest in wanted:
                 yield record
         said = next(self._made("runs", int), None)
@@ -254,7 +264,7 @@ class Archive(RecordSource):
                     yield made(values[kind])
                 elif "run" in values:
                     return  # they are the last ones
-            except NewerRecordError as error:
+            except OtherVersionError as error:
                 raise ResultError(f"{self.path} was {error}") from error
             except (AttributeError, TypeError, ValueError) as error:
                 raise ResultError(
@@ -275,24 +285,21 @@ class Archive(RecordSource):
             ) from error
 
 
-def _named_record(values: Mapping[str, Any]) -> tuple[str, RunRecord]:
-    """Undo `_compact`; also return the digest the run was written under."""
+def _record(values: Mapping[str, Any]) -> RunRecord:
+    """Undo `_compact`."""
     plain = {name: value for name, value in values.items() if name != "digest"}
     try:
         history = [_epoch(row) for row in _rows(plain["history"])]
         record = RunRecord.from_dict(plain | {"history": history, "labels": _rows(plain["labels"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"not a run: {error}") from error
-    written = str(values.get("digest"))
-    if written not in (record.spec.digest, record.spec.former_digest):
+    if values.get("digest") != record.spec.digest:
         raise ResultError(f"its digest is not that of its run, {record.spec.digest}")
-    return written, record
+    return record
 
 
 def _epoch(row: dict[str, Any]) -> dict[str, Any]:
-    # Earlier archives keep fewer of the metrics.
-    kept = {name: row.pop(key) for name in CURVES if (key := f"validation_{name}") in row}
-    return row | {"validation": kept}
+    return row | {"validation": {name: row.pop(f"validation_{name}") for name in CURVES}}
 
 
 def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
@@ -347,3 +354,119 @@ class Archives(RecordSource):
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
         """Return nothing, as `Archive.arrays`."""
         return {}
+
+
+def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
+    """Return the facts that an archive kept with a record, or compute them from its arrays.
+
+    If an array file is damaged or missing, its run loses only the curves drawn from it: the reason is
+    logged, and kept as `UNREAD`.
+
+    Examples
+    --------
+    >>> record = RunRecord(spec=RunSpec(dataset="debtags", dataset_digest="ab12"), validation={},
+    ...                    test={}, history=({"number": 1},), best_epoch=1, warm_up_digest="")
+    >>> facts_of(record, lambda spec: {})
+    {'unread': 'the array file is missing'}
+    """
+    kept = record.diagnostics.get(ARRAY_FACTS)
+    if kept is not None:
+        return dict(kept)
+    try:
+        kept = arrays(record.spec)
+        if kept or not record.history:
+            return _array_facts(record, kept)
+        reason, detail = "the array file is missing", "there is no such file"
+    except (DataError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason, detail = "the array file is damaged", str(error)
+    _log.warning(
+        "run %s goes into the report without its arrays: %s (%s)",
+        record.spec.digest,
+        reason,
+        detail,
+    )
+    return {UNREAD: reason}
+
+
+def _array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return plain values that summarize the arrays kept with a run.
+
+    ``volatility`` is how unsteady the batch objectives are: the mean absolute step between neighboring
+    batches after the warm-up, over their mean. ``correlations`` are Pearson's, over the training
+    samples, of a sample's BCE and its own loss, by epoch (Figure 6). ``losses`` are the quantiles of
+    the samples' BCE by epoch and number of minority labels (Figures 1 and 5). Facts that the arrays do
+    not determine are left out.
+
+    Examples
+    --------
+    >>> record = RunRecord(spec=RunSpec(dataset="debtags", dataset_digest="ab12"), validation={},
+    ...                    test={}, history=(), best_epoch=1, warm_up_digest="")
+    >>> arrays = {"sample_losses_30": np.array([0.1, 0.2, 0.4]),
+    ...           "sample_objectives_30": np.array([1.0, 2.0, 4.0])}
+    >>> _array_facts(record, arrays)
+    {'correlations': {'30': 1.0}}
+    """
+    facts = {
+        "volatility": _volatility(record, arrays),
+        "correlations": _correlations(arrays),
+        "losses": _loss_quantiles(arrays),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _volatility(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> float | None:
+    objectives = arrays.get("batch_objectives")
+    if objectives is None or not record.history:
+        return None
+    warm_up = min(record.spec.plan.warm_up_epochs, len(record.history) - 1)
+    first = record.history[warm_up - 1]["steps"] if warm_up else 0
+    rest = np.asarray(objectives, dtype=np.float64)[first:]
+    if len(rest) < 2 or rest.mean() == 0:
+        return None
+    return float(np.abs(np.diff(rest)).mean() / abs(rest.mean()))
+
+
+def _correlations(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+    found = {}
+    for name in sorted(arrays):
+        epoch = name.removeprefix("sample_losses_")
+        own = arrays.get(f"sample_objectives_{epoch}")
+        if epoch != name and own is not None:
+            bce = np.asarray(arrays[name], dtype=np.float64)
+            if bce.std() > 0 and own.std() > 0:
+                found[epoch] = round(float(np.corrcoef(bce, own)[0, 1]), 6)
+    return found
+
+
+def _loss_quantiles(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Return the quantiles of the samples' losses by epoch and number of minority labels.
+
+    Reads ``sample_losses_<epoch>`` and ``minority_counts``; three or more minority labels form one
+    group, because few samples have them. The levels are `PERCENT`.
+
+    Examples
+    --------
+    >>> kept = {"sample_losses_30": np.array([0.1, 0.3, 0.9]), "minority_counts": np.array([0, 0, 1])}
+    >>> rows = _loss_quantiles(kept)
+    >>> [(row["epoch"], row["minority_labels"], row["quantiles"][49]) for row in rows]
+    [(30, 0, 0.2), (30, 1, 0.9)]
+    """
+    counts = arrays.get("minority_counts")
+    if counts is None:
+        return []
+    group = np.minimum(counts, 3)
+    rows = []
+    for name in sorted(arrays):
+        if not re.fullmatch(r"sample_losses_\d+", name):
+            continue
+        for count in np.unique(group):
+            losses = arrays[name][group == count].astype(np.float64)
+            rows.append(
+                {
+                    "epoch": int(name.rpartition("_")[2]),
+                    "minority_labels": int(count),
+                    "samples": len(losses),
+                    "quantiles": np.percentile(losses, PERCENT).round(6).tolist(),
+                }
+            )
+    return rows

@@ -14,10 +14,8 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.errors import ResultError, printable
-from tailbatch.results.archive import CURVES
-from tailbatch.results.arrays import ARRAY_FACTS, PERCENT, UNREAD, Arrays, facts_of
-from tailbatch.results.record import RunRecord
-from tailbatch.results.source import RecordSource, with_plain_names
+from tailbatch.results.archive import ARRAY_FACTS, CURVES, PERCENT, UNREAD, Arrays, facts_of
+from tailbatch.results.record import RecordSource, RunRecord, with_plain_names
 from tailbatch.results.spec import RunSpec
 
 # The values of an epoch that the report draws; all of them, for 1,625 runs, would not fit in memory.
@@ -123,9 +121,10 @@ def _dataset_facts(store: RecordSource, specs: Iterable[RunSpec]) -> pd.DataFram
     """Return the facts of the datasets that `specs` use, or of all datasets without specs."""
     used = {(spec.dataset_digest, spec.preparation) for spec in specs}
     facts = pd.DataFrame(
-        {"dataset": printable(facts.name), "preparation": name, "digest": facts.digest, **values}
+        {"dataset": printable(facts.name), "preparation": name, "digest": facts.digest, **sizes}
         for facts in store.datasets().values()
         for name, values in facts.facts.items()
+        for sizes in [{key: value for key, value in values.items() if key != "scale"}]
         if not used or (facts.digest, name) in used
     )
     # Machines that share a store record a dataset once for each folder it is in.

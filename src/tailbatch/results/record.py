@@ -4,17 +4,23 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from tailbatch.errors import ResultError
-from tailbatch.results.schema import SCHEMA, upgraded, upgraded_spec
-from tailbatch.results.spec import RunSpec, known_fields, pressure_text
+import numpy as np
+
+from tailbatch.errors import ResultError, require
+from tailbatch.registry import plain_names
+from tailbatch.results.spec import SCHEMA, RunSpec, known_fields, pressure_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SEAL = re.compile(rb',\n "digest": "(\w+)",\n "checksum": "(\w+)"\n}\n\Z')
 _OWN_SCHEMA = re.compile(rb'\n "schema": %d,' % SCHEMA)  # keys of the outermost table, and sorted
-_SPEC = b'\n "spec": '
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a surrogate pair, which no text file can hold
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
@@ -31,8 +37,8 @@ def validation_column(metric: str) -> str:
     return f"validation_{metric}"
 
 
-class NewerRecordError(ResultError):
-    """A record written by a newer version: it is intact, so it is never set aside."""
+class OtherVersionError(ResultError):
+    """A record written by another version: it is intact, so it is never set aside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +117,8 @@ class RunRecord:
         """Return the run as one row of a table: plain cells only, for CSV and Parquet."""
         spec = self.spec.to_dict()
         plan = spec.pop("plan")
-        for name, code in spec.pop("code", {}).items():
+        del spec["by_default"]
+        for name, code in spec.pop("code").items():
             # Runs of two versions of one's code are told apart by the end of the name.
             spec[name] = f"{spec[name].removesuffix(f'_{code[:8]}')}_{code[:8]}"
         spec["selection_pressure"] = pressure_text(self.spec.selection_pressure)
@@ -244,7 +251,7 @@ def to_json(values: Mapping[str, Any]) -> str:
 
 
 def from_json(text: str) -> dict[str, Any]:
-    """Undo `to_json`: return the values without the schema number, upgraded to the current schema."""
+    """Undo `to_json`: return the values without the schema number."""
     try:
         values = json.loads(text)
         if _HALF.search(text):  # only if needed, as it costs as much as reading
@@ -254,12 +261,12 @@ def from_json(text: str) -> dict[str, Any]:
     if not isinstance(values, dict) or not isinstance(values.get("schema"), int):
         raise ResultError("not a run record: it has no schema number")
     schema = values.pop("schema")
-    if schema > SCHEMA:
-        raise NewerRecordError(
-            f"written by a newer version (schema {schema}, this one reads {SCHEMA}): "
-            "upgrade tailbatch"
+    if schema != SCHEMA:
+        raise OtherVersionError(
+            f"written by another version (schema {schema}, this one reads {SCHEMA}): "
+            "use that version, or another folder"
         )
-    return values if schema == SCHEMA else dict(upgraded(values))
+    return values
 
 
 def _seal(text: str, digest: str) -> str:
@@ -285,21 +292,9 @@ def sealed_digest(text: bytes) -> str | None:
     return seal[1].decode()
 
 
-def current_digest(text: bytes, sealed: str) -> str:
-    r"""Return the current digest of the run that a sealed text is about, reading only its spec.
-
-    Examples
-    --------
-    >>> old = b'{\n "schema": 1,\n "spec": {"dataset": "a", "dataset_digest": "", "model": "dela"}\n}'
-    >>> current_digest(old, "ab12") == RunSpec(dataset="a", dataset_digest="", model="dela").digest
-    True
-    >>> current_digest(old.replace(b"1", b"2"), "ab12")
-    'ab12'
-    """
-    if _OWN_SCHEMA.search(text):
-        return sealed
-    spec, _ = json.JSONDecoder().raw_decode(text[text.index(_SPEC) + len(_SPEC) :].decode())
-    return RunSpec.from_dict(upgraded_spec(spec)).digest
+def is_own_schema(text: bytes) -> bool:
+    """Return whether a record's text is of this version, by a look at the beginning of its lines."""
+    return _OWN_SCHEMA.search(text) is not None
 
 
 def _checksum(text: bytes) -> str:
@@ -326,3 +321,99 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_nan(item) for item in value]
     return value
+
+
+class RecordSource(ABC):
+    """Records that can be read: a folder (`ResultStore`), or one file.
+
+    Attributes
+    ----------
+    path
+        Where they are stored.
+    """
+
+    path: Path
+
+    @abstractmethod
+    def records(self, study: str | None = None) -> Iterator[RunRecord]:
+        """Yield the records in the order of digests, or only those of one study."""
+
+    @abstractmethod
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the studies that the records are for, by name."""
+
+    @abstractmethod
+    def failures(self) -> tuple[RunFailure, ...]:
+        """Return why runs failed, in the order of digests."""
+
+    @abstractmethod
+    def datasets(self) -> dict[str, DatasetFacts]:
+        """Return the facts of all datasets, by the key they were kept under."""
+
+    @abstractmethod
+    def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
+        """Return the arrays kept with a run; empty if there are none."""
+
+    def study(self, name: str) -> StudyPlan:
+        """Return the study of that name."""
+        plans = {plan.name: plan for plan in self.studies()}
+        if name not in plans:
+            raise ResultError(
+                f"{self.path} has no study {name!r}; it has: {', '.join(plans) or 'none'}"
+            )
+        return plans[name]
+
+    def frame(self, study: str | None = None) -> "pd.DataFrame":
+        """Return one row per run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
+
+        Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
+        ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
+        written as in study files (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON. Code of the
+        user's own has its plain name, and a digest only beside another version of it.
+        """
+        return with_plain_names(_table([record.row() for record in self.records(study)]))
+
+    def curves(self, study: str | None = None) -> "pd.DataFrame":
+        """Return one row per run and epoch: the run's digest and the epoch's entry in its history."""
+        return _table(
+            [
+                {"digest": record.spec.digest, **_flat(epoch)}
+                for record in self.records(study)
+                for epoch in record.history
+            ]
+        )
+
+    def labels(self, study: str | None = None) -> "pd.DataFrame":
+        """Return one row per run and label: the run's digest and its results for the label."""
+        return _table(
+            [
+                {"digest": record.spec.digest, **label}
+                for record in self.records(study)
+                for label in record.labels
+            ]
+        )
+
+
+def with_plain_names(*frames: "pd.DataFrame") -> Any:
+    """Return frames of runs with the names of models, losses and strategies as readers want them."""
+    shown = list(frames)
+    for column in ("model", "loss", "strategy"):
+        names = [name for frame in frames if column in frame for name in frame[column].unique()]
+        plain = plain_names(names)
+        shown = [
+            frame.assign(**{column: frame[column].map(plain)}) if column in frame else frame
+            for frame in shown
+        ]
+    return shown[0] if len(shown) == 1 else shown
+
+
+def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
+    return require("pandas", extra="cli").DataFrame(rows)
+
+
+def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
+    plain = {name: value for name, value in epoch.items() if name != "validation"}
+    scores = epoch.get("validation")
+    metrics = scores if isinstance(scores, Mapping) else {}
+    return plain | {validation_column(name): value for name, value in metrics.items()}

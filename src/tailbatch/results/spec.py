@@ -1,5 +1,6 @@
 """What a run is: which data, model, strategy and seed, trained by which plan."""
 
+import hashlib
 import json
 import math
 import re
@@ -13,7 +14,6 @@ from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, g
 
 from tailbatch import defaults
 from tailbatch.errors import ResultError, setting
-from tailbatch.results.schema import FORMER, SCHEMA, digest_of, former_digest, refuse_option
 
 __all__ = [
     "SCHEMA",
@@ -24,6 +24,9 @@ __all__ = [
     "parse_pressure",
     "pressure_text",
 ]
+
+SCHEMA = 3
+"""Increased when the meaning of a spec or record changes; records of another number are left alone."""
 
 _LARGEST = sys.float_info.max
 _MODULE = re.compile(r"\b[a-z_]+\.")
@@ -86,8 +89,7 @@ class TrainingPlan:
         Number of batches to train on, instead of `epochs`; the last epoch may be cut short.
     evaluate_every
         Score the validation rows at the first end of an epoch at least this many steps after the last
-        evaluation, and at the very end; None scores after every epoch. For small data, whose epochs are
-        short.
+        evaluation, and at the very end. More than 1 is for small data, whose epochs are short.
     min_steps
         Train on at least this many batches: on small data, whose epochs are short, for more than
         `epochs` epochs. Ignored if `steps` is given.
@@ -122,15 +124,16 @@ class TrainingPlan:
     optimizer: Literal["adam", "adamw", "adam_mini"] = "adam"
     ema: float | None = None
     steps: int | None = None
-    evaluate_every: int | None = None
-    min_steps: int | None = None
+    evaluate_every: int = 1
+    min_steps: int = 0
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         _at_least(1, early_stopping=self.early_stopping)
         _at_least(0, warm_up_epochs=self.warm_up_epochs, weight_decay=self.weight_decay)
         _at_least(0, training_loss_every=self.training_loss_every)
-        _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every, min_steps=self.min_steps)
+        _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every)
+        _at_least(0, min_steps=self.min_steps)
         _above_zero(lr=self.lr, gradient_clip=self.gradient_clip)
         _one_of("selection_loss", self.selection_loss, "bce", "model")
         _one_of("schedule", self.schedule, "constant", "cosine")
@@ -176,28 +179,15 @@ class TrainingPlan:
         if isinstance(epochs := given.get("epochs"), int):
             given.setdefault("warm_up_epochs", min(self.warm_up_epochs, epochs // 10))
         if given.keys() & {"epochs", "steps"}:
-            given.setdefault("min_steps", None)
+            given.setdefault("min_steps", 0)
         return replace(self, **given)
 
     def n_epochs(self, n_samples: int) -> int:
         """Return how many epochs training on this many samples takes; the last may be cut short."""
         per_epoch = math.ceil(n_samples / self.batch_size)
         if self.steps is None:
-            return max(self.epochs, math.ceil((self.min_steps or 0) / per_epoch))
+            return max(self.epochs, math.ceil(self.min_steps / per_epoch))
         return math.ceil(self.steps / per_epoch)
-
-
-_LATER_FIELDS = (
-    "schedule",
-    "warm_up_share",
-    "optimizer",
-    "ema",
-    "steps",
-    "evaluate_every",
-    "min_steps",
-)
-"""Fields of the plan added after records were first kept. They are written only if they differ from
-their defaults, so that earlier records keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,10 +205,9 @@ class RunSpec:
         How many folds there are and which one is held out, counted from 0. The folds do not depend
         on `seed`.
     model, hyperparameters
-        The model's name, and the settings that differ from its defaults.
+        The model's name, and the settings that were given.
     loss, loss_options
-        The loss in the model's objective, and the options that differ from its defaults; None is the
-        model's own loss.
+        The loss in the model's objective, and the options that were given; None is the model's own loss.
     strategy, selection_pressure, strategy_options
         The selection strategy, or ``"none"`` for a learner without batches (`tailbatch.classical`), to
         which the plan does not apply. Its pressure: a number, a pair (from, to) annealed geometrically
@@ -230,6 +219,10 @@ class RunSpec:
         How the model is trained.
     scale
         How features are scaled by the training rows, as for `tailbatch.data.fit_scaling`.
+    by_default
+        The settings of ``model``, ``loss`` and ``strategy`` that were not given, as they were: whoever
+        changes a default does not change what a run is. None and False are left out, so that a new
+        setting that is off does not either.
     code
         A digest of the code behind each of ``model``, ``loss`` and ``strategy`` that is not of this
         package (`tailbatch.registry.source_digest`).
@@ -258,6 +251,7 @@ class RunSpec:
     seed: int = defaults.SEED
     plan: TrainingPlan = field(default_factory=TrainingPlan)
     scale: str = "minmax"
+    by_default: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -281,49 +275,48 @@ class RunSpec:
 
     @cached_property
     def digest(self) -> str:
-        """The name of the run: equal specs, dataset contents and schemas have equal digests."""
-        return digest_of(self._values())
-
-    @cached_property
-    def former_digest(self) -> str | None:
-        """The digest an earlier version gave to the same run, under which a store may have it."""
-        return former_digest(self.to_dict(), _usual_plan())
+        """The name of the run: equal settings, given or not, have equal digests."""
+        values = self._values()
+        unset = values.pop("by_default")
+        for name, given in GIVEN.items():
+            values[given] = {**unset.get(name, {}), **values[given]}
+        if self.strategy == NO_BATCHES:
+            del values["plan"]
+        values["schema"] = SCHEMA
+        canonical = json.dumps(values, sort_keys=True, default=_refuse)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
-        plain: dict[str, Any] = json.loads(json.dumps(self._values(), default=refuse_option))
+        plain: dict[str, Any] = json.loads(json.dumps(self._values(), default=_refuse))
         return plain
 
     def _values(self) -> dict[str, Any]:
         # Not asdict, which copies every value: a study computes a digest for each of its runs.
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        plan = {
-            item.name: value
-            for item in fields(self.plan)
-            if (value := getattr(self.plan, item.name)) != item.default
-            or item.name not in _LATER_FIELDS
-        }
-        # The only scaling of earlier versions, whose runs keep their names.
-        if self.scale == "minmax":
-            del values["scale"]
-        if not self.code:
-            del values["code"]
-        return values | {"plan": plan}
+        return {**_fields_of(self), "plan": _fields_of(self.plan)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Undo `to_dict`; unknown or missing keys are errors."""
-        former = values.get(FORMER) if isinstance(values, Mapping) else None
-        if former is not None:
-            values = {name: value for name, value in values.items() if name != FORMER}
         spec = known_fields(cls, values)
         plan = known_fields(TrainingPlan, spec.get("plan", {}))
         plan["sample_loss_epochs"] = tuple(plan.get("sample_loss_epochs", ()))
         spec["plan"] = TrainingPlan(**plan)
-        made = cls(**spec)
-        if former is not None:
-            vars(made)[FORMER] = former  # exactly what `former_digest` would compute
-        return made
+        return cls(**spec)
+
+
+GIVEN = {"model": "hyperparameters", "loss": "loss_options", "strategy": "strategy_options"}
+
+
+def _fields_of(item: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, without copies or cached properties."""
+    return {each.name: getattr(item, each.name) for each in fields(item)}
+
+
+def _refuse(value: object) -> object:
+    raise ResultError(
+        f"options must be strings, numbers, booleans, or lists and tables of them, got {value!r}"
+    )
 
 
 def parse_pressure(text: str | float) -> Pressure:
@@ -390,12 +383,6 @@ def known_fields(kind: type, values: Any) -> dict[str, Any]:
                 f"{name} of {kind.__name__} cannot be {value!r:.40}, it is of type {wanted}"
             )
     return dict(values)
-
-
-@cache
-def _usual_plan() -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(vars(TrainingPlan())))
-    return plain
 
 
 @cache

@@ -16,16 +16,16 @@ from tailbatch.errors import ResultError
 from tailbatch.files import read_regular, replacing, sweep
 from tailbatch.results.record import (
     DatasetFacts,
-    NewerRecordError,
+    OtherVersionError,
+    RecordSource,
     RunFailure,
     RunRecord,
     StudyPlan,
-    current_digest,
     from_json,
+    is_own_schema,
     sealed_digest,
     to_json,
 )
-from tailbatch.results.source import RecordSource
 from tailbatch.results.spec import RunSpec
 
 _MINUTE = 60
@@ -53,8 +53,7 @@ class ResultStore(RecordSource):
     Files are written atomically, and a record never changes: when two processes do the same run, the
     second replaces the record with an equal one. A record that cannot be read is moved to ``damaged/``
     with a log message, so that its run is done again. Several studies can share a store; a run that
-    several of them want is done once. Records of an earlier version are kept unchanged, under the
-    digest they had, and are found under their current digest.
+    several of them want is done once.
 
     Parameters
     ----------
@@ -79,10 +78,12 @@ class ResultStore(RecordSource):
 
     def has(self, spec: RunSpec) -> bool:
         """Whether the run is done."""
-        return any(path.exists() for path in self._places("runs", spec))
+        return self._file("runs", spec.digest).exists()
 
     def add(self, record: RunRecord, arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Keep a record, its arrays first, so that a record never lacks them."""
+        if record.spec.scale == "auto":
+            raise ResultError('a record says how features were scaled, got scale "auto"')
         path = self._file("runs", record.spec.digest)
         with self._writing():
             beside = path.with_suffix(".npz")
@@ -92,23 +93,18 @@ class ResultStore(RecordSource):
                 temporary.write_text(record.to_json(), encoding="utf-8")
             if arrays and not beside.exists():  # the folder was deleted between the two
                 _write_arrays(beside, arrays)
-            for failure in self._places("failures", record.spec):
-                failure.unlink(missing_ok=True)
+            self._file("failures", record.spec.digest).unlink(missing_ok=True)
 
     def get(self, spec: RunSpec) -> RunRecord:
         """Return the record of a finished run."""
-        for path in self._places("runs", spec):
-            if path.exists():
-                return self._record(path)
-        raise ResultError(f"{self.path} has no record of run {spec.digest}: it is not done yet")
+        if not self.has(spec):
+            raise ResultError(f"{self.path} has no record of run {spec.digest}: it is not done yet")
+        return self._record(self._file("runs", spec.digest))
 
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
         """Return the arrays kept with a run; empty if there are none."""
-        for record in self._places("runs", spec):
-            path = record.with_suffix(".npz")
-            if path.is_file():
-                return read_arrays(path)
-        return {}
+        path = self._file("runs", spec.digest).with_suffix(".npz")
+        return read_arrays(path) if path.is_file() else {}
 
     def checkpoint(self, spec: RunSpec) -> Path:
         """Return where a run in progress keeps its checkpoint."""
@@ -153,8 +149,7 @@ class ResultStore(RecordSource):
         """
         wanted = None
         if study is not None:
-            specs = self.study(study).specs
-            wanted = {name for spec in specs for name in (spec.digest, spec.former_digest)}
+            wanted = {spec.digest for spec in self.study(study).specs}
         for path in self._files("runs"):
             if wanted is None or path.stem in wanted:
                 record = self._readable(path)
@@ -204,12 +199,6 @@ class ResultStore(RecordSource):
     def _file(self, kind: str, name: str) -> Path:
         return self.path / kind / f"{name}.json"
 
-    def _places(self, kind: str, spec: RunSpec) -> Iterator[Path]:
-        """Yield the possible paths of a run's file: under its digest, and under its former one."""
-        yield self._file(kind, spec.digest)
-        if spec.former_digest is not None:
-            yield self._file(kind, spec.former_digest)
-
     def _epoch_file(self, spec: RunSpec) -> Path:
         return self.checkpoint(spec).with_suffix(".epoch")
 
@@ -229,7 +218,7 @@ class ResultStore(RecordSource):
         for path in self._files(kind):
             try:
                 yield path.stem, made(from_json(_read(path)))
-            except NewerRecordError as error:
+            except OtherVersionError as error:
                 raise ResultError(f"{path}: {error}") from error
             except ResultError as error:
                 self._set_aside(path, error)
@@ -238,16 +227,16 @@ class ResultStore(RecordSource):
         text = _read(path)
         try:
             record = RunRecord.from_json(text)
-        except NewerRecordError as error:
-            raise NewerRecordError(f"{path} was {error}") from error
-        if path.stem not in (record.spec.digest, record.spec.former_digest):
+        except OtherVersionError as error:
+            raise OtherVersionError(f"{path} was {error}") from error
+        if path.stem != record.spec.digest:
             raise ResultError(f"{path.name} holds another run ({record.spec.digest})")
         if sealed_digest(text.encode()) is None:
             raise ResultError("its checksum does not agree with its content")
         return record
 
     def _whole_digest(self, path: Path) -> str | None:
-        """Return the current digest of the run in a file; set a damaged file aside and return None."""
+        """Return the digest of the run in a file; set a damaged file aside and return None."""
         try:
             text = read_regular(path, _LARGEST)
         except FileNotFoundError:
@@ -255,10 +244,8 @@ class ResultStore(RecordSource):
         except ValueError as error:
             self._set_aside(path, error)
             return None
-        if sealed_digest(text) == path.stem:
-            # An intact file may have been written by other software.
-            with suppress(ResultError, TypeError, ValueError):
-                return current_digest(text, path.stem)
+        if sealed_digest(text) == path.stem and is_own_schema(text):
+            return path.stem
         record = self._readable(path)
         return None if record is None else record.spec.digest
 
@@ -268,7 +255,7 @@ class ResultStore(RecordSource):
             return self._record(path)
         except FileNotFoundError:
             return None  # another process has just set it aside
-        except NewerRecordError:
+        except OtherVersionError:
             raise
         except ResultError as error:
             self._set_aside(path, error)

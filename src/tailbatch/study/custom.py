@@ -1,9 +1,11 @@
 """Custom strategies, models and losses of a study: their names in runs, and where they can run."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, TypeAlias
 
+from tailbatch.classical import CLASSICAL
 from tailbatch.errors import StudyError
 from tailbatch.losses import LOSSES, Loss
 from tailbatch.models import MODELS
@@ -15,6 +17,11 @@ Entry: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
 """A name, a class, a function, or a table with one of them as its name, plus settings."""
 NamedEntry: TypeAlias = str | Mapping[str, Any]
 """An entry whose name is a string, as in a study file."""
+
+# What a run says elsewhere, or has one value of in every study.
+_OF_THE_RUN = (
+    "seed", "batch_size", "epochs", "warm_up_epochs", "selection_pressure", "loss", "max_lag", "shuffle",
+)  # fmt: skip
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "strategy": STRATEGIES,
@@ -99,6 +106,39 @@ def code_digest(field: str, name: str) -> str | None:
     if name not in registry or qualified_name(registry[name]).startswith("tailbatch."):
         return None
     return source_digest(registry[name])
+
+
+def defaults_of(field: str, name: str, preset: str | None = None) -> dict[str, Any]:
+    """Return the settings that a model, loss or strategy takes if none are given, but None and False.
+
+    Examples
+    --------
+    >>> defaults_of("loss", "focal"), defaults_of("model", "logistic")
+    ({'gamma': 2.0}, {})
+    >>> defaults_of("model", "mlp")["hidden"]
+    [512]
+    """
+    code: Any = CLASSICAL.get(name)
+    if code is None and name in REGISTRIES[field]:
+        code = REGISTRIES[field][name]
+    found: dict[str, Any] = {}
+    for kind in reversed(code.__mro__) if isinstance(code, type) else filter(None, [code]):
+        makes = vars(kind).get("__init__", object) if isinstance(kind, type) else kind
+        if inspect.isfunction(makes):
+            parameters = inspect.signature(makes).parameters.values()
+            found |= {
+                each.name: each.default for each in parameters if each.name not in _OF_THE_RUN
+            }
+    if preset is not None:
+        found |= getattr(code, "presets", {}).get(preset, {})
+    plain = {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
+    return {name: value for name, value in plain.items() if _is_set(value)}
+
+
+def _is_set(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, int | float | str) for item in value)
+    return isinstance(value, int | float | str) and value is not False
 
 
 def can_travel(custom: Custom) -> bool:

@@ -5,9 +5,9 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,9 +30,9 @@ from tailbatch.results import (
     TrainingPlan,
     parse_pressure,
 )
-from tailbatch.results.spec import known_fields
+from tailbatch.results.spec import GIVEN, known_fields
 from tailbatch.selection import STRATEGIES, default_pressure, make_selector
-from tailbatch.study.custom import Entry, NamedEntry, code_digest, named
+from tailbatch.study.custom import Entry, NamedEntry, code_digest, defaults_of, named
 from tailbatch.study.sources import Source, check_distinct
 from tailbatch.training import check_scheduler
 
@@ -159,14 +159,20 @@ class Study:
         """Where the datasets come from."""
         return tuple(Source.of(entry) for entry in self.datasets)
 
-    def specs(self, digests: Mapping[str, str]) -> tuple[RunSpec, ...]:
+    def specs(
+        self, digests: Mapping[str, str], scales: Mapping[tuple[str, str], str] | None = None
+    ) -> tuple[RunSpec, ...]:
         """Return the runs; those to compare with each other are adjacent.
 
         Parameters
         ----------
         digests
             The digest of each dataset's content, by name.
+        scales
+            What the scaling ``"auto"`` is for each dataset and preparation; without it, no such run can
+            be kept.
         """
+        suited = scales if scales is not None and self.scale == "auto" else {}
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
             [_learner(*pair) for pair in itertools.product(self.models, self.losses or (None,))],
@@ -197,28 +203,39 @@ class Study:
                 selection_pressure=choice.selection_pressure,
                 strategy_options=choice.options,
                 seed=choice.seed,
-                scale=self.scale,
-                code=self._code_of(learner.fields | {"strategy": choice.strategy}),
+                scale=suited.get((source.name, preparation), self.scale),
+                **self._named_code(
+                    {
+                        **learner.fields,
+                        "strategy": choice.strategy,
+                        "strategy_options": choice.options,
+                    }
+                ),
             )
             for (source, preparation), learner, fold, size, candidate in itertools.product(*axes)
             for batch_size, choice in self._concerning(learner, size, candidate)
         )
-        return tuple({spec.digest: spec for spec in specs}.values())
+        once: dict[str, RunSpec] = {}
+        for spec in specs:
+            once.setdefault(spec.digest, spec)
+        return tuple(once.values())
+
+    def _named_code(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a run says of its model, loss and strategy beside their names and settings."""
+        settled = {
+            field: self._settled(field, fields[field], fields[given].get("preset"))
+            for field, given in GIVEN.items()
+            if fields.get(field) is not None
+        }
+        return {
+            "by_default": {field: unset for field, (unset, _) in settled.items() if unset},
+            "code": {field: code for field, (_, code) in settled.items() if code},
+        }
 
     @cached_property
-    def _own_code(self) -> dict[tuple[str, Any], str]:
-        """The digests of the user's own code, by field and name."""
-        entries = {"model": self.models, "loss": self.losses or (), "strategy": self.strategies}
-        names = [(field, _settings(entry)[0]) for field in entries for entry in entries[field]]
-        return {key: digest for key in names if (digest := code_digest(*key))}
-
-    def _code_of(self, fields: Mapping[str, Any]) -> dict[str, str]:
-        named = (
-            ("model", fields["model"]),
-            ("loss", fields.get("loss")),
-            ("strategy", fields["strategy"]),
-        )
-        return {key[0]: self._own_code[key] for key in named if key in self._own_code}
+    def _settled(self) -> Callable[[str, str, Any], tuple[dict[str, Any], str | None]]:
+        """Returns the defaults behind a name, and the digest of the user's code; each found once."""
+        return cache(lambda *named: (defaults_of(*named), code_digest(*named[:2])))
 
     def _concerning(
         self, learner: "_Learner", batch_size: int, choice: "_Choice"
@@ -318,7 +335,8 @@ class Study:
             known_fields(cls, values)
         except ResultError as error:
             raise StudyError(str(error)) from error
-        return cls(**values | ({"plan": _plan(values["plan"])} if "plan" in values else {}))
+        names = [_settings(entry)[0] for entry in values.get("models", cls.models)]
+        return cls(**values | {"plan": _plan(names, values.get("plan", {}))})
 
     @classmethod
     def from_toml(cls, path: Path, *, quick: bool = False) -> Self:
@@ -449,7 +467,8 @@ def _quick(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return {**values, **names, **changes, "plan": plan}
 
 
-def _plan(values: Mapping[str, Any]) -> TrainingPlan:
+def _plan(models: Iterable[str], values: Mapping[str, Any]) -> TrainingPlan:
+    """Return the plan that suits the models, with the changes in a study file."""
     keys = [item.name for item in fields(TrainingPlan)]
     if not isinstance(values, Mapping):
         raise StudyError(f"the key plan of a study is a table, got {values!r}")
@@ -460,7 +479,7 @@ def _plan(values: Mapping[str, Any]) -> TrainingPlan:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in known_fields(TrainingPlan, values).items()
         }
-        return TrainingPlan(**lists)
+        return TrainingPlan.suited_to(*models, **lists)
     except (ResultError, TypeError) as error:
         raise StudyError(f"plan: {error}") from error
 

@@ -17,7 +17,7 @@ from tailbatch.study.custom import Custom, can_travel, customs_of, make_known
 from tailbatch.study.grid import Study, name_of_its_own
 from tailbatch.study.pool import ThisProcess, interruptible, leave_if_started_by_a_script
 from tailbatch.study.single import run_and_keep
-from tailbatch.study.sources import Forecast, Source, cheapest_first, facts_of
+from tailbatch.study.sources import Forecast, Source, cheapest_first, facts_of, scales_of
 
 ATTEMPTS = 2
 _TICK = 0.5  # seconds between checks of the runs in progress
@@ -203,7 +203,7 @@ def run_study(
         _log.warning("%s", notice)
     facts, unreadable = _look_up(study, store)
     digests = {s.name: facts[s.name].digest if s.name in facts else "" for s in study.sources}
-    specs = cheapest_first(study.specs(digests), facts)
+    specs = cheapest_first(study.specs(digests, scales_of(facts.values())), facts)
     name = study.name
     if own_name:
         name = name_of_its_own(name, list(digests), (spec.digest for spec in specs))

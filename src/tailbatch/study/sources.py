@@ -11,7 +11,13 @@ from typing import Any, TypeAlias
 
 from tailbatch.data import Fold, MultiLabelDataset, Parts, load_dataset, stratified_folds
 from tailbatch.data.catalog import catalog, find
-from tailbatch.data.preparation import PAPER_PREPARATIONS, PreparedDataset, prepare
+from tailbatch.data.preparation import (
+    PAPER_PREPARATIONS,
+    PreparedDataset,
+    largest_columns,
+    prepare,
+)
+from tailbatch.data.scaling import suggested_scaling
 from tailbatch.errors import StudyError, TailbatchError
 from tailbatch.imbalance import (
     label_cardinality,
@@ -162,7 +168,8 @@ def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) ->
     if (
         noted is not None
         and (noted.size, noted.modified) == (status.st_size, status.st_mtime_ns)
-        and wanted <= set(noted.facts)
+        and wanted <= noted.facts.keys()
+        and all("scale" in noted.facts[name] for name in wanted if noted.facts[name])
     ):
         return noted
     dataset = loaded(source)
@@ -181,14 +188,34 @@ def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) ->
     return facts
 
 
-def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, float]:
+def scales_of(known: Iterable[DatasetFacts]) -> dict[tuple[str, str], str]:
+    """Return what the scaling ``"auto"`` is, by dataset and preparation.
+
+    Examples
+    --------
+    >>> facts = DatasetFacts(name="a", path="", size=0, modified=0, digest="",
+    ...                      facts={"full": {"scale": "tfidf"}})
+    >>> scales_of([facts])
+    {('a', 'full'): 'tfidf'}
+    """
+    return {
+        (each.name, preparation): facts["scale"]
+        for each in known
+        for preparation, facts in each.facts.items()
+        if "scale" in facts
+    }
+
+
+def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, Any]:
     try:
         prepared = prepare(dataset, preparation)
     except TailbatchError as error:
         # The runs of this preparation will fail and say so; the others continue.
         _log.warning("%s", error)
         return {}
-    labels = prepared.dataset.Y
+    labels, features = prepared.dataset.Y, prepared.dataset.X
+    if prepared.n_features < features.shape[1]:
+        features = features[:, largest_columns(features, prepared.n_features)]
     return {
         "n_samples": prepared.dataset.n_samples,
         "n_features": prepared.n_features,
@@ -196,6 +223,8 @@ def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, float]:
         "label_cardinality": label_cardinality(labels),
         "label_density": label_density(labels),
         "mean_imbalance_ratio": mean_imbalance_ratio(labels),
+        # By what the features are, which no fold changes.
+        "scale": suggested_scaling(features),
     }
 
 

@@ -164,8 +164,8 @@ class Progress:
         number = len(self.epochs) + 1
         if number == min(self.plan.warm_up_epochs, self.n_epochs):
             self.warm_up_digest = weights_digest(self.model)
-        every = self.plan.evaluate_every
-        is_due = every is None or self.step - self.evaluated_at >= every or number == self.n_epochs
+        since = self.step - self.evaluated_at
+        is_due = since >= self.plan.evaluate_every or number == self.n_epochs
         with nullcontext() if self.average is None else self.average.in_place():
             epoch = self._measured(number, is_due=is_due)
             if is_due:
