@@ -69,9 +69,14 @@ def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -
         if begin_with is not None:
             with suppress(FileNotFoundError):
                 begin_with.replace(temporary)
-        yield temporary
-        _readable(temporary, like=folder / _LOCK)
-        _flush(temporary)
+        try:
+            yield temporary
+            _readable(temporary, like=folder / _LOCK)
+            _flush(temporary)
+        except OSError as error:
+            # The system names no file when a write fails, such as on a full disk.
+            error.filename = error.filename or str(target)
+            raise
         temporary.replace(target)
     _flush(target.parent)
 

@@ -393,7 +393,7 @@ def test_failures_are_listed_and_end_in_exit_code_1(command, tmp_path):
     (tmp_path / "gap.csv").write_text("a,b,c\n,1,0\n1,0,1\n2,1,0\n3,0,1\n")
     study = (
         'name = "mine"\nn_folds = 2\nstrategies = ["random"]\nplan = {{epochs = 1}}\n'
-        'datasets = [{}"bad.npz", {{path = "gap.csv", labels = -2}}]\n'
+        'datasets = [{}"bad.npz", {{path = "gap.csv", labels = -2, missing = "error"}}]\n'
     )
     (tmp_path / "mine.toml").write_text(study.format(f'"{good}", '))
     (tmp_path / "none.toml").write_text(study.format("").replace("mine", "none"))

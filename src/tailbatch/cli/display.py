@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from rich.table import Table
@@ -39,7 +39,7 @@ _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None:
     """Print a table of known datasets."""
-    table = _table(
+    table = table_of(
         "dataset", "domain", ">rows", ">features", ">labels", ">card.", ">MeanIR", "file"
     )
     for entry in entries:
@@ -115,7 +115,7 @@ def _facts_table(facts: Description) -> Table:
 
 
 def _columns_table(columns: FittedColumns) -> Table:
-    table = _table("column", "taken for", ">features")
+    table = table_of("column", "taken for", ">features")
     table.add_column("because")
     width = {part.name: len(part.feature_names) for part in columns.parts}
     for name, taken in islice(columns.taken.items(), _SHOWN_COLUMNS):
@@ -130,7 +130,7 @@ def _columns_table(columns: FittedColumns) -> Table:
 
 
 def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
-    table = _table("label", ">rows", ">share", ">IRLbl", "")
+    table = table_of("label", ">rows", ">share", ">IRLbl", "")
     largest = max(facts.labels[0].positives, 1)
     for label in _both_ends(facts.labels):
         if label is None:
@@ -160,7 +160,7 @@ def _both_ends(labels: Sequence[LabelFacts]) -> Sequence[LabelFacts | None]:
 
 def _cooccurrence_table(facts: Cooccurrence) -> Table:
     numbers = [f">{position}" for position in range(1, len(facts.names) + 1)]
-    table = _table("label", *numbers)
+    table = table_of("label", *numbers)
     for position, (name, shares) in enumerate(zip(facts.names, facts.share, strict=True)):
         cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
         table.add_row(_name(f"{position + 1} {name}"), *cells)
@@ -191,7 +191,7 @@ def _bullets(console: Console, title: str, sentences: Iterable[str]) -> None:
 
 def show_labels(table: pd.DataFrame) -> None:
     """Print how well each label is found, the rarest first."""
-    shown = _table("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
+    shown = table_of("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
     for row in table.head(_SCORED_LABELS).to_dict("records"):
         values = [row[name] for name in ("average_precision", "auc", "precision", "recall", "f",
                                          "threshold")]  # fmt: skip
@@ -210,7 +210,7 @@ def show_labels(table: pd.DataFrame) -> None:
 def show_beside(scores: pd.DataFrame, is_rare: NDArray[np.bool_]) -> None:
     """Print the average precision of several models on the rarest labels, and their means."""
     models = scores.columns[2:]
-    shown = _table("rarest labels", ">rows", *(f">{model}" for model in models))
+    shown = table_of("rarest labels", ">rows", *(f">{model}" for model in models))
     rarest = scores.assign(rare=is_rare).sort_values("rows", kind="stable").head(_RAREST)
     for row in rarest.to_dict("records"):
         values = [number(row[model], 3) for model in models]
@@ -230,7 +230,7 @@ def show_rows(title: str, table: pd.DataFrame) -> None:
     if table.empty:
         console.print("none\n")
         return
-    shown = _table(*(f">{name}" for name in table.columns[:2]))
+    shown = table_of(*(f">{name}" for name in table.columns[:2]))
     for name in table.columns[2:]:
         shown.add_column(printable(str(name)), overflow="fold")
     for row in table.itertuples(index=False):
@@ -310,12 +310,17 @@ def scores_text(epoch: "Epoch") -> list[str]:
     ]
 
 
-def _table(*columns: str) -> Table:
-    """Return an empty table; a column whose name starts with > is right-aligned."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+def table_of(*columns: str, roomy: bool = False) -> Table:
+    """Return an empty table; a column whose name starts with > is right-aligned.
+
+    A roomy one has a margin, and its cells wrap.
+    """
+    table = Table(box=SIMPLE_HEAD, caption_justify="left", pad_edge=roomy, show_edge=roomy)
+    table.padding = (0, 1) if roomy else (0, 1, 0, 0)
     for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=True)
+        name = column.removeprefix(">")
+        side: JustifyMethod = "left" if name == column else "right"
+        table.add_column(name, justify=side, no_wrap=not roomy)
     return table
 
 

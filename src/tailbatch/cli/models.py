@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from tailbatch.data import Columns, MultiLabelDataset
     from tailbatch.estimator import TailbatchClassifier
 
+commands = typer.Typer()
+
 Folder = Annotated[Path, typer.Argument(help="The folder that `tailbatch fit` wrote.")]
 
 
@@ -59,6 +61,7 @@ class _Kind(StrEnum):
     TAGS = "tags"
 
 
+@commands.command()
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder for the trained model.")],
@@ -212,7 +215,8 @@ def fit(
         _summarize(classifier, out)
 
 
-def predict(
+@commands.command("predict")
+def _predict(
     folder: Folder,
     data: Data,
     out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
@@ -435,13 +439,13 @@ def kept_columns(
     return frame[names].reset_index(drop=True)
 
 
-def write_table(table: "pd.DataFrame", out: Path) -> None:
-    """Write a table as CSV or Parquet, replacing the file atomically."""
+def write_table(table: "pd.DataFrame", out: Path, suffix: str = "") -> None:
+    """Write a table as CSV or Parquet by the suffix, replacing the file atomically."""
     from tailbatch.files import replacing
     from tailbatch.report.export import csv_text
 
     with replacing(out) as temporary:
-        if out.suffix == ".parquet":
+        if (suffix or out.suffix) == ".parquet":
             table.to_parquet(temporary)
         else:
             temporary.write_text(csv_text(table), encoding="utf-8")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tailbatch import defaults
+from tailbatch.cli.models import write_table
 from tailbatch.cli.options import (
     Kinds,
     Labels,
@@ -31,7 +32,6 @@ from tailbatch.cli.options import (
     refuse_missing_file,
 )
 from tailbatch.errors import ResultError, StudyError, printable, require
-from tailbatch.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tailbatch.cli.study_display import Live
     from tailbatch.study import Study, StudyOutcome
 
+commands = typer.Typer()
 app = typer.Typer(
     help="Run the paper's tables and figures, or a custom study.",
     no_args_is_help=True,
@@ -71,6 +72,7 @@ QuickOption = Annotated[
 ]
 
 
+@commands.command()
 def compare(
     data: Annotated[list[str], typer.Argument(help="Datasets: names, or files.")],
     labels: Labels = None,
@@ -156,11 +158,9 @@ def compare(
             label_option(labels),
             columns=columns,
             models=[named_table(text) for text in _names(models)],
-            losses=None if losses is None else [named_table(text) for text in _names(losses)],
+            losses=[named_table(text) for text in _names(losses)] or None,
             strategies=_names(strategies),
-            selection_pressures=None
-            if selection_pressures is None
-            else _names(selection_pressures),
+            selection_pressures=_names(selection_pressures) or None,
             preparations=_names(preparations),
             min_positives=min_rows,
             n_folds=n_folds,
@@ -174,10 +174,11 @@ def compare(
             progress=live.update,
             allow_failures=True,
         )
-    _show(result.outcome, store)
+    _report_on(result.outcome, store)
 
 
-def demo(
+@commands.command("demo")
+def _demo(
     store: StoreOption = Path("tailbatch-demo"),
     workers: WorkersOption = None,
 ) -> None:
@@ -222,7 +223,8 @@ def _beside_logistic_regression() -> "tuple[pd.DataFrame, NDArray[np.bool_]]":
     return pd.DataFrame({"label": data.label_names, "rows": rows, **found}), parts.minority
 
 
-def report(
+@commands.command("report")
+def _report(
     store: Annotated[
         Path, typer.Argument(help="Folder of the records, or a file from `study export`.")
     ],
@@ -249,21 +251,16 @@ def report(
     records = open_records(store)
     if parquet is not None:
         require("pyarrow", extra="parquet")
-    with _writing(out):
-        write_report(records, out, study=study)
+    write_report(records, out, study=study)
     typer.echo(f"Report: {printable(str(out))}")
-    if csv is not None:
-        with _writing(csv), replacing(csv) as temporary:
-            records.frame(study).to_csv(temporary, index=False)
-        typer.echo(f"Runs: {printable(str(csv))}")
-    if parquet is not None:
-        with _writing(parquet), replacing(parquet) as temporary:
-            records.frame(study).to_parquet(temporary)
-        typer.echo(f"Runs: {printable(str(parquet))}")
+    for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
+        if path is not None:
+            write_table(records.frame(study), path, suffix)
+            typer.echo(f"Runs: {printable(str(path))}")
 
 
 @app.command("list")
-def list_studies() -> None:
+def _list_studies() -> None:
     """List the studies inside the package.
 
     For example:
@@ -276,8 +273,8 @@ def list_studies() -> None:
     show_studies([load_study(name) for name in known_studies()])
 
 
-@app.command()
-def show(name: StudyArgument, quick: QuickOption = False) -> None:
+@app.command("show")
+def _show(name: StudyArgument, quick: QuickOption = False) -> None:
     """Show what a study compares, and how many runs it has.
 
     For example:
@@ -291,7 +288,7 @@ def show(name: StudyArgument, quick: QuickOption = False) -> None:
 
 
 @app.command("run")
-def run_one(
+def _run_one(
     name: StudyArgument,
     quick: QuickOption = False,
     store: StoreOption = Path("tailbatch-store"),
@@ -315,8 +312,8 @@ def run_one(
     _run(load_study(name, quick=quick), store, workers, ray)
 
 
-@app.command()
-def status(store: StoreOption = Path("tailbatch-store")) -> None:
+@app.command("status")
+def _status(store: StoreOption = Path("tailbatch-store")) -> None:
     """Show the progress of the studies of a store, including those running on other machines.
 
     For example:
@@ -333,8 +330,8 @@ def status(store: StoreOption = Path("tailbatch-store")) -> None:
     show_status(studies)
 
 
-@app.command()
-def export(
+@app.command("export")
+def _export(
     store: Annotated[Path, typer.Argument(help="Folder of the records.")],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("records.jsonl.gz"),
     study: Annotated[str | None, typer.Option(help="Only the runs of this study.")] = None,
@@ -347,13 +344,12 @@ def export(
     """
     from tailbatch.results.archive import open_records, write_archive
 
-    with _writing(out):
-        count = write_archive(open_records(store), out, study=study)
+    count = write_archive(open_records(store), out, study=study)
     typer.echo(f"{count:,} runs, {out.stat().st_size / 1e6:.1f} MB: {printable(str(out))}")
 
 
 @app.command("import")
-def import_(
+def _import(
     file: Annotated[Path, typer.Argument(help="A file from `study export`.")],
     store: StoreOption = Path("tailbatch-store"),
 ) -> None:
@@ -382,7 +378,7 @@ def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> 
     store, title = ResultStore(folder), study.title or study.name
     with _watched(title, folder, workers, ray) as (executor, count, live):
         outcome = run_study(study, store, executor, workers=count, listen=live.update)
-    _show(outcome, folder)
+    _report_on(outcome, folder)
 
 
 @contextmanager
@@ -390,7 +386,7 @@ def _watched(
     title: str, folder: Path, workers: int | None, ray: str | None
 ) -> Iterator[tuple[Callable[[], Executor], int, "Live"]]:
     """Yield what makes the workers, their number, and a display to tell the progress to."""
-    from tailbatch.cli.study_display import Live, stopped
+    from tailbatch.cli.study_display import Live
 
     with _engine(workers, ray) as (executor, count):
         live = Live(title, folder, count)
@@ -398,11 +394,10 @@ def _watched(
             with _terminable(), live:
                 yield executor, count, live
         except KeyboardInterrupt as stop:
-            stopped(live.progress, folder)
             raise typer.Exit(128 + signal.Signals[str(stop) or "SIGINT"]) from None
 
 
-def _show(outcome: "StudyOutcome", folder: Path) -> None:
+def _report_on(outcome: "StudyOutcome", folder: Path) -> None:
     """Report what a study found; exit with code 1 if runs failed."""
     from tailbatch.cli import study_display as display
     from tailbatch.report.page import write_report
@@ -416,8 +411,7 @@ def _show(outcome: "StudyOutcome", folder: Path) -> None:
     page = folder / f"{outcome.plan.name}.html"
     # Another study may have taken the name meanwhile, so the report is on the runs done here.
     records = PlannedStore(ResultStore(folder), outcome.plan)
-    with _writing(page):
-        sections = write_report(records, page, study=outcome.plan.name)
+    sections = write_report(records, page, study=outcome.plan.name)
     display.summary(sections)
     typer.echo(f"Report: {printable(str(page))}")
     if outcome.failures:
@@ -433,9 +427,11 @@ def _only_errors() -> None:
 def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[], Executor], int]]:
     """Yield the function that makes the workers, and the number of runs in progress at a time."""
     if ray is None:
+        from joblib import cpu_count
+
         from tailbatch.study import WorkerPool
 
-        count = workers or _cores()
+        count = workers or cpu_count()  # those that this process may use
         yield partial(WorkerPool, count), count
         return
     from tailbatch.integrations.ray import RayExecutor
@@ -444,13 +440,6 @@ def _engine(workers: int | None, ray: str | None) -> Iterator[tuple[Callable[[],
     environment = {name: os.environ[name] for name in ("TAILBATCH_DATA",) if name in os.environ}
     with RayExecutor.connected(ray):
         yield partial(RayExecutor, environment), workers or RayExecutor().workers
-
-
-def _cores() -> int:
-    """Return the number of cores this process may use; on some systems, the number of all cores."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -467,24 +456,10 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Name the file that cannot be written, which the system does not when the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise ResultError(
-            f"{path} cannot be written ({error.strerror or error}): "
-            "free some space, or choose another folder"
-        ) from error
-
-
 def _use_data(folder: Path | None) -> None:
     if folder is not None:
         os.environ["TAILBATCH_DATA"] = str(folder.resolve())
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]

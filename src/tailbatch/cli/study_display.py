@@ -7,12 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from tailbatch.cli.display import table_of
 from tailbatch.cli.options import count
 from tailbatch.errors import printable
 from tailbatch.registry import plain_names
@@ -28,7 +28,7 @@ _EVERY = 10  # seconds between lines if the output is not a terminal
 
 def show_studies(studies: Iterable[Study]) -> None:
     """Print the studies by name."""
-    table = _table("study", ">runs", "what")
+    table = table_of("study", ">runs", "what", roomy=True)
     for study in studies:
         table.add_row(study.name, f"{_count(study):,}", study.title)
     console = Console(highlight=False)
@@ -57,7 +57,9 @@ def show_study(study: Study) -> None:
 
 def show_status(studies: Mapping[str, StudyProgress]) -> None:
     """Print the progress of studies, and the runs in progress."""
-    table = _table("study", ">runs done", ">in progress", ">failed", "time left, one core")
+    table = table_of(
+        "study", ">runs done", ">in progress", ">failed", "time left, one core", roomy=True
+    )
     for name, progress in studies.items():
         table.add_row(
             printable(name),
@@ -121,6 +123,13 @@ class Live(logging.Handler):
     ) -> None:
         logging.getLogger("tailbatch").removeHandler(self)
         self._bars.stop()
+        if kind is KeyboardInterrupt:
+            at, folder = self.progress, printable(str(self._about[1]))
+            finished = f"{at.done} of {at.total} runs are" if at else "No run is"
+            self._console.print(
+                f"Stopped. {finished} finished; {folder} keeps them. "
+                "Run the same command again to resume."
+            )
 
     def update(self, progress: StudyProgress) -> None:
         """Show the study's progress."""
@@ -146,15 +155,6 @@ class Live(logging.Handler):
         self._bars.update(self._tasks[name], completed=completed, total=total, note=note)
 
 
-def stopped(progress: StudyProgress | None, folder: Path) -> None:
-    """Print how much is finished after Ctrl-C."""
-    finished = f"{progress.done} of {progress.total} runs are" if progress else "No run is"
-    Console(highlight=False, stderr=True).print(
-        f"Stopped. {finished} finished; {printable(str(folder))} keeps them. "
-        "Run the same command again to resume."
-    )
-
-
 def failures(failed: Sequence[RunFailure]) -> None:
     """List the runs that failed, grouped by message."""
     if not failed:
@@ -176,7 +176,7 @@ def summary(sections: "Iterable[Section]") -> None:
     for brief in (section.brief for section in sections if section.brief is not None):
         if brief.rows:
             first, *rest = brief.header
-            table = _table(first, *(f">{name}" for name in rest))
+            table = table_of(first, *(f">{name}" for name in rest), roomy=True)
             _fit(table, brief, console)
             for row in brief.rows:
                 table.add_row(*(_cell(text, bold, console) for text, bold in row))
@@ -246,12 +246,3 @@ def _entry(entry: object) -> str:
         return str(entry)
     settings = ", ".join(f"{key} {value}" for key, value in entry.items() if key != "name")
     return f"{entry.get('name', '')} ({settings})".strip()
-
-
-def _table(*headers: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, caption_justify="left")
-    for header in headers:
-        table.add_column(
-            header.removeprefix(">"), justify="right" if header.startswith(">") else "left"
-        )
-    return table
