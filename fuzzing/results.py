@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fuzzing.rule import Finding, accepted, scratch, written
-from tailbatch.analysis.naming import named
+from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, ResultStore, RunRecord
 from tailbatch.results.archive import Archive
 from tailbatch.results.frames import read_store

@@ -12,13 +12,14 @@ from reproduction import questions
 from reproduction.cells import collected
 from reproduction.drawing import draw_ladder, draw_printed, draw_results, write_drawn
 from reproduction.figures import page as figures
+from reproduction.measures import level
+from reproduction.published import directions
 from reproduction.questions import RUNGS, SELECTED, Answers, at
 from reproduction.records import HERE, collect, committed
 from reproduction.table_2 import causes, paper, speed, strategies
 from reproduction.text import ADAPTIVE, RANDOM
 
-from tailbatch.analysis.gains import gain, level
-from tailbatch.analysis.published import directions
+from tailbatch.analysis.inference import gain
 from tailbatch.results import ResultStore
 
 PAGE = HERE.parent / "docs" / "reproduction.md"

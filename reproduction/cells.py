@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
+from reproduction.measures import compare_rates, where_all_ran
 from reproduction.text import CONTENDERS, RANDOM, RATES, rate_name
 
 from tailbatch.analysis import Arm, Dataset, Learner
-from tailbatch.analysis.gains import Gain, gain, where_all_ran
-from tailbatch.analysis.naming import compare_rates, named
+from tailbatch.analysis.inference import Gain, gain
+from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, RunSpec
 from tailbatch.results.frames import Evidence, read_store
 

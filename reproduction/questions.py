@@ -16,6 +16,20 @@ from reproduction.few_epochs.page import budgets as by_budget
 from reproduction.few_epochs.studies import BUDGETS, PREPARATIONS
 from reproduction.few_epochs.studies import rates as choose_rates
 from reproduction.figures.page import complete
+from reproduction.measures import (
+    Claim,
+    Tested,
+    compare_ways,
+    decide,
+    hours_of,
+    level,
+    out_of_reach,
+    rank_correlation,
+    runs_and_folds,
+    seconds_an_epoch,
+    where_all_ran,
+)
+from reproduction.published import direction_counts, directions
 from reproduction.records import committed, runs_of
 from reproduction.text import (
     ADAPTIVE,
@@ -39,12 +53,7 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Analysis, Arm, Dataset
-from tailbatch.analysis.gains import Gain, gain, level, rank_correlation, where_all_ran
-from tailbatch.analysis.inference import SIMULATIONS, coverage_text
-from tailbatch.analysis.naming import compare_ways
-from tailbatch.analysis.published import direction_counts, directions
-from tailbatch.analysis.significance import Claim, Tested, decide, out_of_reach
-from tailbatch.analysis.training import hours_of, runs_and_folds, seconds_an_epoch
+from tailbatch.analysis.inference import SIMULATIONS, Gain, coverage_text, gain
 from tailbatch.data.preparation import FEW_POSITIVES
 from tailbatch.results import NO_BATCHES
 from tailbatch.results.frames import Evidence, read_store

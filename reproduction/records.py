@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from tailbatch.analysis import Dataset
-from tailbatch.analysis.naming import named
+from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, ResultStore, RunSpec, StudyPlan
 from tailbatch.results.archive import (
     SUFFIX,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 
 import pandas as pd
+from reproduction.measures import runs_and_folds
 
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.gains import Gain, gain
-from tailbatch.analysis.training import runs_and_folds
+from tailbatch.analysis.inference import Gain, gain
 
 #: The plan's learning rates as the page writes them: the paper's, and ten times as much.
 RATES = ("1e-4", "1e-3")

@@ -11,15 +11,15 @@ from textwrap import fill
 import pandas as pd
 from matplotlib.axes import Axes
 from reproduction.drawing import legend_above, picture
+from reproduction.measures import compare_ways, steps_to_match
+from reproduction.measures import level as mean_level
 from reproduction.text import table
 
 from tailbatch.analysis import Arm, Dataset
 from tailbatch.analysis.comparisons import results
-from tailbatch.analysis.curves import mean_curves, steps_to_match
-from tailbatch.analysis.gains import Gain, gain
-from tailbatch.analysis.gains import level as mean_level
-from tailbatch.analysis.inference import coverage_text
-from tailbatch.analysis.naming import compare_ways, named
+from tailbatch.analysis.curves import mean_curves
+from tailbatch.analysis.inference import Gain, coverage_text, gain
+from tailbatch.analysis.keys import named
 from tailbatch.results.archive import SUFFIX, open_records
 from tailbatch.results.frames import Evidence, read_store
 

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tailbatch.analysis.training import best_rate
+from reproduction.measures import best_rate
+
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.results.archive import SUFFIX, open_records, read_archive, write_archive
 from tailbatch.results.frames import read_store

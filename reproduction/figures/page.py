@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
+from reproduction.figures.agreement import draw as draw_agreement
+from reproduction.figures.agreement import loss_agreement
+from reproduction.measures import hours_of, seconds_an_epoch
 from reproduction.records import FIGURES, committed, plans
 from reproduction.text import counted, folds_of, learner_name, listed, table
 
 from tailbatch.analysis import Analysis, Arm, analyze
 from tailbatch.analysis.curves import MEASURES
-from tailbatch.analysis.training import hours_of, seconds_an_epoch
 from tailbatch.report.panels import curves_figure
 from tailbatch.report.section import Story
-from tailbatch.report.sections.agreement import agreement
 from tailbatch.report.sections.closer_look import closer_look
 from tailbatch.report.style import GROUP_NAMES
 from tailbatch.results import StudyPlan
@@ -137,9 +138,10 @@ def _two_losses(analysis: Analysis) -> str:
     """Say how a model's own loss and BCE agree, and where each of them leads (Figure 6)."""
     agreed, lowest = [], []
     by_bce, by_own = selection_losses(analysis)
-    for learner in sorted(set(analysis.agreement["learner"])):
+    agreement = loss_agreement(analysis.evidence)
+    for learner in sorted(set(agreement["learner"])):
         name = learner_name(learner)
-        here = analysis.agreement[analysis.agreement["learner"] == learner]["loss_correlation"]
+        here = agreement[agreement["learner"] == learner]["loss_correlation"]
         few, many = f"{min(here):.2f}", f"{max(here):.2f}"
         agreed.append(f"{few if few == many else f'{few} to {many}'} for {name}")
         speed = analysis.convergence[analysis.convergence["learner"] == learner].set_index("arm")
@@ -166,7 +168,7 @@ def _correlation_and_curves(analysis: Analysis) -> list[Picture]:
         Picture(
             "figure-6.svg",
             "Correlation of a sample's own loss in the model and its BCE, by model and epoch",
-            agreement(story).figures["loss-correlation"],
+            partial(draw_agreement, loss_agreement(analysis.evidence), story.looks),
         ),
         Picture(
             "figure-6-curves.svg",

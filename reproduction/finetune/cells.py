@@ -4,8 +4,8 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from reproduction.finetune.records import Record
+from reproduction.measures import change_over_seeds, over_seeds
 
-from tailbatch.analysis.inference import change_over_seeds, over_seeds
 from tailbatch.stats import FEWEST_FOLDS, Estimate
 
 METRICS = {

@@ -16,8 +16,7 @@ from reproduction.finetune.cells import (
 )
 from reproduction.finetune.records import Record
 from reproduction.finetune.tables import budgets, facts
-
-from tailbatch.analysis.inference import over_seeds
+from reproduction.measures import over_seeds
 
 COLORS = {"random": "#000000", "importance": "#d55e00", "balanced, corrected": "#0072b2"}
 MARKERS = {"random": "o", "importance": "s", "balanced, corrected": "^"}

@@ -33,9 +33,8 @@ from reproduction.finetune.cells import (
     values,
 )
 from reproduction.finetune.records import Record
+from reproduction.measures import median_over_seeds, over_seeds
 from reproduction.text import rate_name, table
-
-from tailbatch.analysis.inference import median_over_seeds, over_seeds
 
 HERE = Path(__file__).parent
 FACTS, PADDING, VARIANCE = (HERE / f"{name}.json" for name in ("goemotions", "padding", "variance"))

@@ -4,6 +4,7 @@ import json
 from itertools import product
 
 import pandas as pd
+from reproduction.measures import selector_state, where_all_ran
 from reproduction.records import HERE, TABLE
 from reproduction.text import (
     ADAPTIVE,
@@ -20,8 +21,7 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Arm
-from tailbatch.analysis.gains import gain, where_all_ran
-from tailbatch.analysis.training import selector_state
+from tailbatch.analysis.inference import gain
 from tailbatch.results.frames import Evidence
 
 _FLAT = 0.93  # an effective sample size of this share of the rows or more is nearly uniform

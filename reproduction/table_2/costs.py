@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 from reproduction.cells import STAND_INS, collected, preset_cell
+from reproduction.published import dataset_key, directions
 from reproduction.records import PRESETS, committed, lacking
 
-from tailbatch.analysis.published import dataset_key, directions
 from tailbatch.data import Parts, load_dataset, stratified_folds
 from tailbatch.data.preparation import prepare
 from tailbatch.models import MultiLabelModel, make_model

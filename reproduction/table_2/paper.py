@@ -7,6 +7,15 @@ from itertools import product
 
 import pandas as pd
 from reproduction.cells import STAND_INS, preset_cell
+from reproduction.measures import runs_and_folds, same_warm_ups
+from reproduction.published import (
+    dataset_key,
+    direction_counts,
+    directions,
+    printed,
+    printed_p_note,
+    printed_tests,
+)
 from reproduction.records import HERE, PRESETS, TABLE, lacking, plans, runs_of
 from reproduction.text import (
     ADAPTIVE,
@@ -25,12 +34,7 @@ from reproduction.text import (
 
 from tailbatch.analysis import Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
-from tailbatch.analysis.gains import gain
-from tailbatch.analysis.published import dataset_key, direction_counts, directions, printed
-from tailbatch.analysis.training import (
-    runs_and_folds,
-    same_warm_ups,
-)
+from tailbatch.analysis.inference import gain
 from tailbatch.results.frames import Evidence
 
 
@@ -302,5 +306,6 @@ def verdicts(evidence: Evidence) -> str:
             table([*header, "p against uniform", "printed"], rows)
             if rows
             else "No model ran on six.",
+            printed_p_note(printed_tests()),
         ]
     )

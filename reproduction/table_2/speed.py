@@ -5,6 +5,13 @@ from itertools import product
 
 import pandas as pd
 from reproduction.cells import at_both_rates, gain_at, rates_of
+from reproduction.measures import (
+    best_epochs,
+    better_at_the_higher_rate,
+    compare_rates,
+    late_by_rate,
+    learning_speed,
+)
 from reproduction.text import (
     ADAPTIVE,
     BALANCED,
@@ -22,15 +29,8 @@ from reproduction.text import (
     table,
 )
 
-from tailbatch.analysis.gains import gain
+from tailbatch.analysis.inference import gain
 from tailbatch.analysis.keys import CELL
-from tailbatch.analysis.naming import compare_rates
-from tailbatch.analysis.training import (
-    best_epochs,
-    better_at_the_higher_rate,
-    late_by_rate,
-    learning_speed,
-)
 from tailbatch.results.frames import Evidence
 
 _RARE = "minority_average_precision"

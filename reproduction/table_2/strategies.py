@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 from reproduction.cells import facts_of
+from reproduction.measures import label_pairs, where_all_ran
 from reproduction.text import (
     ARMS,
     CHAIN,
@@ -22,9 +23,9 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.gains import PAIR, gain, where_all_ran
-from tailbatch.analysis.keys import CELL
-from tailbatch.analysis.labels import label_pairs, minority_gains
+from tailbatch.analysis.inference import gain
+from tailbatch.analysis.keys import CELL, PAIR
+from tailbatch.analysis.labels import minority_gains
 from tailbatch.results.frames import Evidence
 
 _PRESSURES = {Arm("minority", float(pressure)): str(pressure) for pressure in (2, 4, 8, 16, 32, 64)}

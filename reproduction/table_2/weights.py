@@ -7,8 +7,8 @@ writes ``reproduction/table_2/weights.csv``.
 from pathlib import Path
 
 import pandas as pd
+from reproduction.measures import weight_quantiles
 
-from tailbatch.analysis.training import weight_quantiles
 from tailbatch.data import load_dataset, stratified_folds
 from tailbatch.data.preparation import prepare
 from tailbatch.errors import TailbatchError

@@ -384,8 +384,8 @@ class Comparison:
         return ax
 
     def _label_facts(self) -> "pd.DataFrame":
+        from tailbatch.analysis.keys import named
         from tailbatch.analysis.labels import label_facts
-        from tailbatch.analysis.naming import named
         from tailbatch.results.frames import read_store
 
         return label_facts(named(read_store(self.store, study=self.study)))

@@ -8,21 +8,9 @@ from sklearn.metrics import average_precision_score
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.analysis import Arm, Dataset, Learner, analyze
-from tailbatch.analysis.best import best_setting
-from tailbatch.analysis.comparisons import (
-    between_models,
-    comparisons,
-    overall,
-    results,
-    tuned,
-)
+from tailbatch.analysis.comparisons import between_models, comparisons, overall, results
 from tailbatch.analysis.curves import (
-    agreement_panels,
-    batch_size_panel,
-    batch_size_panels,
     convergence,
-    epochs_to_lowest,
-    loss_agreement,
     loss_density,
     mean_curves,
     pressure_panel,
@@ -30,18 +18,15 @@ from tailbatch.analysis.curves import (
     smoothed,
 )
 from tailbatch.analysis.fairness import fairness_checks, still_learning, with_epochs
+from tailbatch.analysis.keys import named
 from tailbatch.analysis.labels import (
     label_facts,
-    label_pairs,
     labels_by_name,
     minority_gains,
-    minority_labels,
     pooled_average_precision,
 )
-from tailbatch.analysis.naming import named
-from tailbatch.analysis.published import beside_published, printed, printed_tests
-from tailbatch.analysis.significance import mean_ranks, wilcoxon_by_model
-from tailbatch.report.sections.fairness import in_words
+from tailbatch.analysis.verdicts import best_setting, mean_ranks, tuned, wilcoxon_by_model
+from tailbatch.report.sections.checks import in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
 from tailbatch.selection.make import STRATEGIES
@@ -306,43 +291,6 @@ def evidence_of(rows, **frames):
     return Evidence(runs=runs_of(rows), **empty | frames)
 
 
-def test_epochs_to_the_baselines_lowest_loss_are_counted_in_its_own():
-    rows = [(arm, fold, 0) for fold in range(2) for arm in ("random", "adaptive")]
-    losses = {0: [0.5, 0.4, 0.3], 1: [0.4, 0.3, 0.2], 2: [0.5, 0.2, np.nan], 3: [0.6, 0.3, np.nan]}
-    curves = pd.DataFrame(
-        [
-            (digest, 5.0 * number, loss)
-            for digest, line in losses.items()
-            for number, loss in enumerate(line, start=1)
-        ],
-        columns=["digest", "number", "training_bce"],
-    )
-    evidence = evidence_of(rows, curves=curves)
-    found = epochs_to_lowest(evidence, ADAPTIVE, RANDOM)
-    assert found.tolist() == [pytest.approx(100 * 10 / 15), np.inf]
-    assert epochs_to_lowest(evidence, RANDOM, RANDOM).tolist() == [100, 100]
-    assert epochs_to_lowest(evidence, HARD, RANDOM).empty
-
-
-def test_labels_gain_on_the_same_fold_and_seed():
-    rows = [("random", 0, 0), ("adaptive", 0, 0), ("adaptive", 1, 0)]
-    labels = pd.DataFrame(
-        [
-            (digest, label, float(label == "rare"), precision + 0.1 * digest, 1.0 + digest)
-            for digest in range(3)
-            for label, precision in (("rare", 0.2), ("common", 0.6), ("empty", np.nan))
-        ],
-        columns=["digest", "label", "minority", "average_precision", "exposure"],
-    )
-    evidence = evidence_of(rows, labels=labels)
-    table = label_pairs(evidence, ADAPTIVE, RANDOM)
-    assert table["label"].tolist() == ["rare", "common"]
-    assert table["gain"].tolist() == pytest.approx([0.1, 0.1])
-    assert table["minority"].tolist() == [True, False]
-    counted = minority_labels(replace(evidence, labels=labels.assign(positives=7.0)))
-    assert counted.loc[SCENE].tolist() == [1, 7]
-
-
 def test_a_curve_is_the_mean_of_the_same_runs_all_along(grid):
     curves = mean_curves(grid)
     line = of(curves, "random")
@@ -363,19 +311,6 @@ def test_the_pressure_panel_compares_the_same_folds_and_seeds(grid):
     assert adaptive.loc[adaptive["pressure"].isna(), "macro_f"].item() == pytest.approx(plain)
 
 
-def test_batch_sizes_are_compared_where_there_are_several():
-    specs = make_specs(models=("mlp",), folds=2, batch_sizes=(256, 512))
-    table = batch_size_panel(named(gather(map(make_record, specs))).runs)
-    assert set(table["plan_batch_size"]) == {256, 512}
-    assert set(table["dataset"]) == {"scene", "yeast"}
-    panels = batch_size_panels(table)
-    assert [panel.title for panel in panels] == ["Batch size 256", "Batch size 512"]
-    assert panels[0].categories == ["scene", "yeast"]
-    value = table.set_index(["dataset", "arm", "plan_batch_size"])["macro_auc"]
-    assert panels[1].values[ADAPTIVE][1] == value["yeast", ADAPTIVE, 512]
-    assert batch_size_panel(named(gather(map(make_record, make_specs(folds=1)))).runs).empty
-
-
 def test_label_gains_are_against_the_baseline_on_the_same_runs(grid):
     facts = label_facts(grid)
     assert facts.loc[facts["arm"] == RANDOM, "gain"].isna().all()
@@ -385,64 +320,12 @@ def test_label_gains_are_against_the_baseline_on_the_same_runs(grid):
     assert helped["exposure"] > 1
 
 
-def test_published_numbers_stand_beside_ours_with_their_direction():
-    ours = pd.DataFrame(
-        {
-            "data": [replace(SCENE, preparation="paper")] * 2,
-            "learner": [DELA] * 2,
-            "arm": [RANDOM, ADAPTIVE],
-            "metric": "one_error",
-            "mean": [0.30, 0.20],
-        }
-    )
-    paper = pd.DataFrame(
-        {
-            "model": "DELA",
-            "dataset": "scene",
-            "metric": "one_error",
-            "strategy": ["random", "adaptive"],
-        }
-    ).assign(value=[0.25, 0.26])
-    (row,) = beside_published(ours, paper).to_dict("records")
-    assert row["agrees"] is False
-    assert row["difference"] == pytest.approx(-0.06)
-    assert row["note"] == ""
-
-
-def test_other_label_columns_are_said_to_be_others():
-    ours = pd.DataFrame({"learner": [DELA] * 2, "arm": [RANDOM, ADAPTIVE], "metric": "macro_f"})
-    for preparation, note in (
-        ("paper", "the paper measured other label columns"),
-        ("as-published", ""),
-    ):
-        table = ours.assign(data=[Dataset("llog-f", preparation)] * 2, mean=[0.1, 0.2])
-        assert beside_published(table, printed("results"))["note"].unique().tolist() == [note]
-
-
-def test_every_dataset_of_the_paper_is_found_by_its_catalog_name():
-    paper = printed("results")
-    names = ["corel5k", "rcv1subset1", "rcv1subset2", "rcv1subset3", "yahoo-arts", "cal500"]
-    names += ["yahoo-business", "tmc2007", "bibtex", "enron", "yeast", "llog-f", "scene"]
-    ours = pd.DataFrame(
-        [
-            (Dataset(name, "paper"), Learner("c2ae"), arm, "macro_f", 0.1)
-            for name in names
-            for arm in (RANDOM, ADAPTIVE)
-        ],
-        columns=["data", "learner", "arm", "metric", "mean"],
-    )
-    assert list(map(str, beside_published(ours, paper)["data"])) == sorted(names)
-
-
-def test_wilcoxon_by_model_has_the_papers_outcome_beside_it():
+def test_wilcoxon_by_model_is_over_its_datasets():
     specs = make_specs(datasets=[f"data{place}" for place in range(6)], models=("dela",), folds=2)
     runs = named(gather(map(make_record, specs))).runs
-    table = wilcoxon_by_model(comparisons(runs, ["macro_f"]), printed_tests()).set_index("arm")
+    table = wilcoxon_by_model(comparisons(runs, ["macro_f"])).set_index("arm")
     assert table.loc[ADAPTIVE, "p"] == pytest.approx(0.03125)
     assert table.loc[ADAPTIVE, "outcome"] == "win"
-    assert table.loc[ADAPTIVE, "printed_outcome"] == "win"
-    assert table.loc[ADAPTIVE, ["printed_p", "table_p"]].round(4).tolist() == [0.0171, 0.0171]
-    assert pd.isna(table.loc[HARD, "printed_outcome"])
 
 
 def test_densities_hold_all_samples_and_minority_samples_lose_more(grid):
@@ -472,27 +355,6 @@ def test_a_density_equals_that_of_the_losses_themselves():
     expected = kernel(grid) + kernel(-grid)
     ours = smoothed(quantiles, np.array([2000.0]), grid)
     assert np.abs(ours - expected).max() < 0.05 * expected.max()  # two percent are cut off
-
-
-def test_the_correlation_of_the_two_losses_is_pearsons_at_every_kept_epoch():
-    specs = make_specs(datasets=("scene",), strategies=("adaptive",), folds=2)
-    specs += make_specs(datasets=("scene",), strategies=("adaptive",), folds=2, pressures=(64.0,))
-    evidence = named(gather(map(make_record, specs), make_arrays))
-    table = loss_agreement(evidence).set_index(["learner", "arm", "epoch"])
-    expected = np.mean(
-        [
-            np.corrcoef(arrays["sample_losses_3"], arrays["sample_objectives_3"])[0, 1]
-            for arrays in map(make_arrays, specs[:2])
-        ]
-    )
-    assert specs[0].model == "mlp"
-    assert table.loc[(MLP, ADAPTIVE, "3"), "loss_correlation"] == pytest.approx(expected)
-    assert table.loc[(MLP, ADAPTIVE, "3"), "runs"] == 2
-    panels = agreement_panels(table.reset_index())
-    assert [panel.title for panel in panels] == ["Epoch 3", "Epoch 12"]
-    assert panels[0].categories == ["dela", "mlp"]
-    assert panels[0].values[ADAPTIVE][1] == pytest.approx(expected)
-    assert set(map(str, panels[0].values)) == {"adaptive", "adaptive 64"}
 
 
 def test_ranks_are_over_datasets_and_their_test_needs_three_strategies(grid):

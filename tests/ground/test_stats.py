@@ -1,5 +1,5 @@
-from importlib import resources
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from tailbatch.stats import (
     wilcoxon,
 )
 
+PRINTED = Path(__file__).parents[2] / "reproduction" / "printed"
 LOWER_IS_BETTER = {"ranking_loss", "hamming_loss", "one_error"}
 
 paired = st.integers(2, 20).flatmap(
@@ -35,7 +36,7 @@ tables = st.tuples(st.integers(2, 8), st.integers(3, 6)).flatmap(
 
 
 def printed(name):
-    return pd.read_csv(resources.files("tailbatch").joinpath("published", f"{name}.csv"))
+    return pd.read_csv(PRINTED / f"{name}.csv")
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def path_of(page, chart):
 
 def test_it_renders_every_chart(visit):
     page = visit()
-    charts = ("curves", "gain", "exposure", "losses", "pressure", "ranks", "agreement-0")
+    charts = ("curves", "gain", "exposure", "losses", "pressure", "ranks")
     for chart in charts:
         drawn = page.locator(f"#chart-{chart} > svg")
         assert drawn.bounding_box()["height"] > 100, chart

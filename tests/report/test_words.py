@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from tailbatch import compare
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.best import Best, Setting
 from tailbatch.analysis.fairness import fairness_checks
-from tailbatch.analysis.gains import Gain
-from tailbatch.analysis.published import printed_tests
+from tailbatch.analysis.inference import Gain
+from tailbatch.analysis.verdicts import Best, Setting
 from tailbatch.errors import printable
 from tailbatch.report.export import csv_text, latex_text, markdown_text
 from tailbatch.report.panels import gains_figure
-from tailbatch.report.sections.fairness import in_words
-from tailbatch.report.sections.luck import printed_p_note
+from tailbatch.report.sections.checks import in_words
 from tailbatch.report.sections.summary import headline, sentences
 from tailbatch.report.style import looks
 
@@ -146,20 +144,6 @@ def test_a_comparison_says_that_a_model_has_no_batches():
     assert repr(made).endswith("no batches")
     assert "<td>no batches</td>" in made._repr_html_()
     assert made.table()["strategy"].tolist() == ["none"]
-
-
-def test_the_note_names_the_printed_p_values_that_do_not_follow():
-    tests = printed_tests()
-    off = {(row.model, row.metric) for row in tests[~tests["follows"]].itertuples()}
-    assert off == {
-        ("PACA", "macro_f"), ("CLIF", "macro_f"), ("CLIF", "micro_f"), ("PACA", "ranking_loss"),
-        ("C2AE", "hamming_loss"), ("PACA", "hamming_loss"), ("DELA", "hamming_loss"),
-        ("C2AE", "one_error"), ("PACA", "one_error"), ("DELA", "one_error"),
-    }  # fmt: skip
-    note = printed_p_note(tests)
-    assert note.startswith("Of the paper's 30 printed p-values, 10 do not follow")
-    assert "DELA One error 0.1465 (its table gives 0.0398)" in note
-    assert note.endswith("The verdict changes for DELA One error.")
 
 
 def test_strategies_keep_their_colors_and_no_two_look_alike():

@@ -8,7 +8,6 @@ require_installed("pandas", extra="cli")
 
 import pandas as pd
 
-from tailbatch.analysis.best import Best, best_setting
 from tailbatch.analysis.comparisons import (
     baseline_arm,
     between_models,
@@ -17,23 +16,24 @@ from tailbatch.analysis.comparisons import (
     primary,
     results,
     shown_metrics,
-    tuned_by_strategy,
 )
 from tailbatch.analysis.curves import (
-    batch_size_panel,
     convergence,
-    loss_agreement,
     loss_density,
     mean_curves,
     pressure_panel,
     sample_losses,
 )
 from tailbatch.analysis.fairness import fairness_checks, with_epochs
-from tailbatch.analysis.keys import CELL, Arm, Cell, Dataset, Learner, by_label
+from tailbatch.analysis.keys import CELL, Arm, Cell, Dataset, Learner, by_label, named
 from tailbatch.analysis.labels import label_facts, minority_gains
-from tailbatch.analysis.naming import named
-from tailbatch.analysis.published import beside_published, printed, printed_facts, printed_tests
-from tailbatch.analysis.significance import mean_ranks, wilcoxon_by_model
+from tailbatch.analysis.verdicts import (
+    Best,
+    best_setting,
+    mean_ranks,
+    tuned_by_strategy,
+    wilcoxon_by_model,
+)
 from tailbatch.results.frames import Evidence
 
 __all__ = ["Analysis", "Arm", "Cell", "Dataset", "Learner", "analyze"]
@@ -56,17 +56,13 @@ class Analysis:
     wilcoxon: pd.DataFrame
     ranks: pd.DataFrame
     tuned: dict[str, pd.DataFrame]
-    published: pd.DataFrame
-    datasets: pd.DataFrame
     curves: pd.DataFrame
     convergence: pd.DataFrame
     labels: pd.DataFrame
     minority: pd.DataFrame
     pressures: pd.DataFrame
-    batch_sizes: pd.DataFrame
     losses: pd.DataFrame
     density: pd.DataFrame
-    agreement: pd.DataFrame
     unread: pd.DataFrame
 
 
@@ -99,20 +95,16 @@ def analyze(evidence: Evidence) -> Analysis:
         overall=overall(runs, metrics),
         models=overall(learners, metrics),
         models_by_dataset=comparisons(learners, metrics),
-        wilcoxon=wilcoxon_by_model(pairs, printed_tests()),
+        wilcoxon=wilcoxon_by_model(pairs),
         ranks=mean_ranks(means, metrics),
         tuned=tuned_by_strategy(runs),
-        published=beside_published(means, pd.concat([printed("results"), printed("adac")])),
-        datasets=printed_facts(evidence.datasets, printed("datasets")),
         curves=curves,
         convergence=convergence(curves, runs),
         labels=labels,
         minority=minority_gains(labels),
         pressures=pressure_panel(evidence, metrics),
-        batch_sizes=batch_size_panel(runs),
         losses=losses,
         density=loss_density(losses),
-        agreement=loss_agreement(evidence),
         unread=_unread(evidence),
     )
 

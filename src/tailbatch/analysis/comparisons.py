@@ -4,12 +4,11 @@ Every function takes frames with keys (see `tailbatch.analysis.keys`) and return
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.gains import PAIR
 from tailbatch.analysis.inference import (
     LEVEL,
     Pairs,
@@ -23,7 +22,7 @@ from tailbatch.analysis.inference import (
     over_folds,
     sign,
 )
-from tailbatch.analysis.keys import CELL, Arm, Cell, Learner, by_label
+from tailbatch.analysis.keys import CELL, PAIR, Arm, Cell, Learner
 from tailbatch.data.preparation import is_whole
 from tailbatch.metrics import METRICS, TUNED
 from tailbatch.stats import holm
@@ -328,59 +327,3 @@ def adjusted(p_values: pd.Series) -> pd.Series:
     """
     known = p_values.dropna()
     return pd.Series(holm(known.to_numpy()), known.index).reindex(p_values.index)
-
-
-def tuned(runs: pd.DataFrame, *, by: str = "validation_macro_auc") -> pd.DataFrame:
-    """Return the runs of the tuned comparison: the baseline gets as many tries as a strategy.
-
-    In each cell and fold, a strategy that ran with several pressures keeps the one with the best
-    validation value; the baseline keeps the best of as many seeds, chosen in the same way. Only cells
-    where the baseline has that many seeds are included. Test results are not used to choose. `runs`
-    holds the baseline and one other strategy.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": 0, "seed": [0, 1, 0, 0],
-    ...     "strategy": ["random", "random", "adaptive", "adaptive"],
-    ...     "arm": [Arm("random")] * 2 + [Arm("adaptive", 2.0), Arm("adaptive")],
-    ...     "validation_macro_auc": [0.6, 0.7, 0.8, 0.9], "macro_f": [0.1, 0.2, 0.3, 0.4]})
-    >>> tuned(runs)[["arm", "macro_f"]].astype(str).values.tolist()
-    [['adaptive (best of 2)', '0.4'], ['random (best of 2)', '0.2']]
-    """
-    if by not in runs or runs.empty:
-        return runs.iloc[:0]
-    base = baseline_arm(runs["arm"]).strategy
-    fold_keys = [*CELL, "fold"]
-    # One try is a pressure of the strategy's first seed, or a seed of the baseline.
-    first = runs["seed"] == runs.groupby([*fold_keys, "strategy"])["seed"].transform("min")
-    tries = runs[(runs["strategy"] == base) | first].sort_values("seed", kind="stable")
-    pressures = tries["arm"].map(lambda arm: arm.pressure)
-    tries = tries.assign(pressure=pressures).drop_duplicates(
-        [*fold_keys, "strategy", "pressure", "seed"]
-    )
-    tried = tries[tries["strategy"] != base].groupby(fold_keys).size().rename("tries").reset_index()
-    tries = tries.merge(tried[tried["tries"] > 1], on=fold_keys)
-    tries = tries[tries.groupby([*fold_keys, "strategy"]).cumcount() < tries["tries"]]
-    enough = tries.groupby([*fold_keys, "strategy"])["seed"].transform("size") == tries["tries"]
-    both = tries[enough].groupby(fold_keys)["strategy"].transform("nunique") == 2
-    best = tries[enough][both].sort_values(by, ascending=False, kind="stable")
-    best = by_label(best.drop_duplicates([*fold_keys, "strategy"]), [*fold_keys, "strategy"])
-    arms = [
-        replace(arm.usual or Arm(arm.strategy), best_of=count, usual=arm.usual)
-        for arm, count in zip(best["arm"], best["tries"], strict=True)
-    ]
-    # Chosen by fold: the seed results from the choice and is no longer part of the pairing.
-    return best.drop(columns=["tries", "pressure"]).assign(arm=arms, seed=0)
-
-
-def tuned_by_strategy(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the tuned comparison of each strategy that has one, see `tuned`."""
-    by_strategy: dict[str, pd.DataFrame] = {}
-    if runs.empty:
-        return by_strategy
-    base = baseline_arm(primary(runs)["arm"]).strategy
-    for strategy in runs["strategy"].unique():
-        chosen = tuned(runs[runs["strategy"].isin([base, strategy])])
-        if strategy != base and len(chosen):
-            by_strategy[strategy] = chosen
-    return by_strategy

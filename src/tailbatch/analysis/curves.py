@@ -1,15 +1,13 @@
 """Tables behind the curves: convergence, validation, selection pressure, batch size, sample losses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from tailbatch.analysis.comparisons import baseline_arm, paired, primary
-from tailbatch.analysis.gains import PAIR
-from tailbatch.analysis.keys import CELL, Arm, by_label
+from tailbatch.analysis.keys import CELL
 from tailbatch.results.archive import PERCENT
 from tailbatch.results.frames import Evidence
 
@@ -95,25 +93,6 @@ def _extreme(
     return known[which(known[:, column])] if len(known) else None
 
 
-def steps_to_match(baseline: pd.Series, other: pd.Series) -> tuple[float, float, float]:
-    """Return the baseline's best value, its steps, and the fewest steps after which another is as good.
-
-    Parameters
-    ----------
-    baseline, other
-        A metric for which higher is better, by steps spent. The last number is infinite where the
-        other never gets there.
-
-    Examples
-    --------
-    >>> steps_to_match(pd.Series({100: 0.2, 300: 0.5, 900: 0.4}), pd.Series({100: 0.3, 200: 0.5}))
-    (0.5, 300.0, 200.0)
-    """
-    best, steps = baseline.max(), baseline.idxmax()
-    enough = other.index[other >= best]
-    return float(best), float(steps), float(min(enough, default=np.inf))
-
-
 def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
     """Return each metric and the last training loss by selection pressure (Figure 7).
 
@@ -145,27 +124,6 @@ def _last_losses(curves: pd.DataFrame) -> pd.DataFrame:
     known = curves.dropna(subset="training_bce")
     last = known.groupby("digest", observed=True)["training_bce"].last().reset_index()
     return last.astype({"digest": object})
-
-
-def batch_size_panel(runs: pd.DataFrame, metric: str = "macro_auc") -> pd.DataFrame:
-    """Return a metric's mean by dataset, model, strategy and batch size (Figure 8).
-
-    Only for datasets and models that ran with several batch sizes, with all other settings equal.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"dataset": "scene", "data": ["scene, 128", "scene, 256"],
-    ...     "learner": "dela", "arm": [Arm("random")] * 2, "fold": 0, "seed": 0,
-    ...     "plan_batch_size": [128, 256], "macro_auc": [0.9, 0.8]})
-    >>> batch_size_panel(runs)[["plan_batch_size", "macro_auc"]].values.tolist()
-    [[128.0, 0.9], [256.0, 0.8]]
-    """
-    keys = ["dataset", "learner", "arm", "plan_batch_size"]
-    if "plan_batch_size" not in runs or metric not in runs:
-        return pd.DataFrame(columns=[*keys, metric])
-    means = paired(primary(runs)).groupby(keys, sort=False)[metric].mean().reset_index()
-    several = means.groupby(["dataset", "learner"])["plan_batch_size"].transform("nunique") > 1
-    return by_label(means[several], keys).reset_index(drop=True)
 
 
 def sample_losses(evidence: Evidence) -> pd.DataFrame:
@@ -230,71 +188,3 @@ def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> Fl
     steps = (np.concatenate([grid, -grid])[:, None] - values) / width
     heights = np.exp(-(steps**2) / 2) @ weights / (width * np.sqrt(2 * np.pi))
     return np.asarray(heights[: len(grid)] + heights[len(grid) :])
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A categorical chart: for each arm one value per category."""
-
-    title: str
-    categories: list[str]
-    values: dict[Arm, list[float]]
-
-
-def agreement_panels(agreement: pd.DataFrame) -> list[Panel]:
-    """Return one panel per epoch: the correlation by model, from `loss_agreement` (Figure 6)."""
-    names = ["Best epoch" if epoch == "best" else f"Epoch {epoch}" for epoch in agreement["epoch"]]
-    return _panels(agreement.assign(panel=names), "learner", "loss_correlation")
-
-
-def batch_size_panels(batch_sizes: pd.DataFrame) -> list[Panel]:
-    """Return one panel per batch size and model: Macro-AUC by dataset (Figure 8)."""
-    several = batch_sizes["learner"].nunique() > 1
-    names = [
-        f"Batch size {size:g}" + (f", {learner}" if several else "")
-        for size, learner in batch_sizes[["plan_batch_size", "learner"]].itertuples(index=False)
-    ]
-    return _panels(batch_sizes.assign(panel=names), "dataset", "macro_auc")
-
-
-def _panels(table: pd.DataFrame, category: str, value: str) -> list[Panel]:
-    panels = []
-    for title, group in table.groupby("panel", sort=False):
-        wide = group.pivot_table(index=category, columns="arm", values=value)
-        arms = {arm: wide[arm].tolist() for arm in sorted(wide)}
-        panels.append(Panel(str(title), [str(name) for name in wide.index], arms))
-    return panels
-
-
-def loss_agreement(evidence: Evidence) -> pd.DataFrame:
-    """Return Pearson's correlation of a sample's BCE and its own loss, by model, arm, epoch (Figure 6).
-
-    Means over runs; ``epoch`` is a number or ``"best"``, the best epoch.
-    """
-    keys = ["learner", "arm", "epoch"]
-    if evidence.correlations.empty:
-        return pd.DataFrame(columns=[*keys, "runs", "loss_correlation"])
-    rows = evidence.correlations.merge(evidence.runs[["learner", "arm", "digest"]], on="digest")
-    means = rows.groupby(keys)["loss_correlation"].agg(runs="size", loss_correlation="mean")
-    # Numbers in order, the best epoch last.
-    ordered = means.reset_index().sort_values("epoch", key=lambda epoch: epoch.str.zfill(9))
-    return ordered.sort_values(
-        keys[:2], key=lambda column: column.map(str), kind="stable"
-    ).reset_index(drop=True)
-
-
-def epochs_to_lowest(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.Series:
-    """Return for each pair of runs the epochs to the baseline's lowest training loss.
-
-    In percent of the baseline's own, infinite if the arm never reaches it; indexed by cell, fold and
-    seed.
-    """
-    runs = evidence.runs.loc[evidence.runs["arm"].isin([arm, baseline]), [*PAIR, "arm", "digest"]]
-    curves = evidence.curves[["digest", "number", "training_bce"]].dropna(subset="training_bce")
-    curves = curves.merge(runs, on="digest")
-    plain = curves[curves["arm"] == baseline]
-    lowest = plain.loc[plain.groupby(PAIR)["training_bce"].idxmin()]
-    lowest = lowest.rename(columns={"number": "its_number", "training_bce": "lowest"})
-    mine = curves[curves["arm"] == arm].merge(lowest[[*PAIR, "its_number", "lowest"]], on=PAIR)
-    reached = mine["number"].where(mine["training_bce"] <= mine["lowest"], np.inf)
-    return (100 * reached / mine["its_number"]).groupby([mine[name] for name in PAIR]).min()

@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from tailbatch.analysis.comparisons import baseline_arm, primary
-from tailbatch.analysis.gains import PAIR
-from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.keys import CELL, PAIR
 from tailbatch.results.frames import Evidence
 
 #: Columns of the runs' frame that must agree between runs of one cell, fold and seed.
@@ -26,7 +25,7 @@ def fairness_checks(runs: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
-    >>> from tailbatch.analysis.keys import Arm
+    >>> from tailbatch.analysis.keys import PAIR, Arm
     >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": 0, "seed": 0,
     ...                      "arm": [Arm("random"), Arm("adaptive")], "warm_up_digest": ["ab", "ab"]})
     >>> fairness_checks(runs).values.tolist()[0]

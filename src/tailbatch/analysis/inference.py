@@ -16,11 +16,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from tailbatch.analysis.keys import Cell, Dataset
-from tailbatch.errors import DataError
+from tailbatch.analysis.keys import PAIR, Arm, Cell, Dataset
 from tailbatch.metrics import METRICS
 from tailbatch.seeds import stream
 from tailbatch.stats import (
@@ -50,6 +48,7 @@ _COVERAGE = {
     12: (0.986, 0.978, 0.962),
     16: (0.986, 0.979, 0.955),
 }
+_RANDOM = Arm("random")
 _FOLDS = 5  # of a cross-validation, if the runs do not say
 
 
@@ -115,66 +114,6 @@ def over_folds(folds: np.ndarray, values: np.ndarray, ratio: float) -> Estimate:
 def _by_fold(folds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     names, places = np.unique(folds, return_inverse=True)
     return names, np.bincount(places, values) / np.bincount(places)
-
-
-def over_seeds(values: npt.ArrayLike) -> Estimate:
-    """Return the mean over the seeds of one split, with Student's interval from three seeds on.
-
-    Parameters
-    ----------
-    values
-        (k,) one value per seed.
-
-    Examples
-    --------
-    >>> [round(number, 3) for number in over_seeds([0.2, 0.3, 0.4])]
-    [0.3, 0.052, 0.548, 0.035]
-    >>> over_seeds([0.2, 0.4]).low
-    nan
-    """
-    return corrected_t(values, test_to_train=0)
-
-
-def change_over_seeds(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Estimate:
-    """Return by how many percent the mean over seeds changes: 100 (r - 1), r = mean(a) / mean(b).
-
-    The interval is Student's over the seeds, from three on, with the variance of a ratio by the delta
-    method: that of the mean of a_s - r b_s, over mean(b)^2. So it includes the noise of the baseline,
-    and what both runs of a seed share cancels. The p-value is that of no change, and falls below 0.05
-    where the interval excludes zero. Unlike in `change`, more is positive for every metric.
-
-    Parameters
-    ----------
-    values, baseline
-        (k,) paired values a and b, one pair per seed. The change is missing if the mean of b is 0.
-
-    Examples
-    --------
-    >>> [round(number, 2) for number in change_over_seeds([0.23, 0.22, 0.26], [0.20, 0.22, 0.24])]
-    [7.58, -10.31, 25.46, 0.21]
-    >>> round(change_over_seeds([0.22, 0.24], [0.20, 0.22]).mean, 2)
-    9.52
-    """
-    after, before = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if after.ndim != 1 or after.shape != before.shape or not after.size:
-        raise DataError(f"paired seeds need one shape (k,), got {after.shape} and {before.shape}")
-    base = before.mean()
-    if not base:
-        return Estimate(np.nan, np.nan, np.nan, np.nan)
-    ratio = after.mean() / base
-    # One number per seed: their mean is the change, and they vary as the delta method says.
-    return corrected_t(100 * (ratio - 1 + (after - ratio * before) / base), test_to_train=0)
-
-
-def median_over_seeds(values: npt.ArrayLike) -> float:
-    """Return the median over seeds, for seconds: a busy machine makes a few of them much longer.
-
-    Examples
-    --------
-    >>> median_over_seeds([0.2, 0.3, 9.0])
-    0.3
-    """
-    return float(np.median(np.asarray(values, dtype=np.float64)))
 
 
 def dataset_means(cells: Mapping[Cell, Pairs]) -> dict[Dataset, tuple[float, float]]:
@@ -339,3 +278,91 @@ def equivalence(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Equiv
     means = [sign(metric) * values.mean() for values in known]
     errors = [fold_error(values, test_to_train=ratio) for values in known]
     return practical_equivalence(means, errors, region=REGION)
+
+
+class Gain(NamedTuple):
+    """An arm compared with another: percent, positive is better, with a 95% interval and a p-value."""
+
+    percent: float
+    low: float
+    high: float
+    p: float
+    better_cells: int
+    cells: int
+    datasets: int
+
+    def __str__(self) -> str:
+        """Return the percentage and its interval, for a table."""
+        if math.isnan(self.low):
+            return f"{self.percent:+.1f}"
+        return f"{self.percent:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+def pairs(runs: pd.DataFrame, arm: Arm, baseline: Arm, metric: str) -> pd.DataFrame:
+    """Return one row per pair of runs: the cell, ``value`` of the arm and ``before`` of the baseline.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": [0, 0, 1], "seed": 0,
+    ...                      "arm": [Arm("random"), Arm("hard"), Arm("hard")],
+    ...                      "macro_f": [0.1, 0.2, 0.3]})
+    >>> pairs(runs, Arm("hard"), Arm("random"), "macro_f")[["value", "before"]].values.tolist()
+    [[0.2, 0.1]]
+    """
+    return pd.DataFrame(_matched(runs, arm, baseline, metric), columns=[*PAIR, "value", "before"])
+
+
+def _matched(runs: pd.DataFrame, arm: Arm, baseline: Arm, metric: str) -> list[tuple[Any, ...]]:
+    """Return the rows of `pairs` without a frame: a page needs thousands, and merging is slow."""
+    values = runs[metric].to_numpy(dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(values))
+    arms = runs["arm"].to_numpy()
+    columns = [runs[name].to_numpy() for name in PAIR]
+
+    def first_of(which: Arm) -> dict[tuple[Any, ...], float]:
+        first: dict[tuple[Any, ...], float] = {}
+        for row in known:
+            if arms[row] == which:
+                first.setdefault(tuple(column[row] for column in columns), values[row])
+        return first
+
+    before = first_of(baseline)
+    return [(*key, value, before[key]) for key, value in first_of(arm).items() if key in before]
+
+
+def gain(runs: pd.DataFrame, arm: Arm, metric: str, baseline: Arm = _RANDOM) -> Gain | None:
+    """Return the change in percent of the average over datasets; None without a pair.
+
+    Examples
+    --------
+    >>> from tailbatch.analysis import Dataset, Learner
+    >>> runs = pd.DataFrame({"data": Dataset("scene"), "learner": Learner("mlp"), "fold": 0,
+    ...                      "seed": 0, "arm": [Arm("random"), Arm("hard")], "macro_f": [0.2, 0.3]})
+    >>> str(gain(runs, Arm("hard"), "macro_f"))
+    '+50.0'
+    """
+    cells = paired_values(runs, arm, metric, baseline)
+    if not cells:
+        return None
+    estimate = change(cells, metric, held_out_ratio(runs))
+    if math.isnan(estimate.mean):
+        return None
+    better = sum(
+        sign(metric) * (value.mean() - before.mean()) > 0 for _, value, before in cells.values()
+    )
+    return Gain(*estimate, better, len(cells), len(dataset_means(cells)))
+
+
+def paired_values(
+    runs: pd.DataFrame, arm: Arm, metric: str, baseline: Arm = _RANDOM
+) -> dict[Cell, Pairs]:
+    """Return the values of an arm and the baseline on the folds and seeds both have, by cell."""
+    groups: dict[Cell, list[tuple[Any, ...]]] = {}
+    for data, learner, fold, _, value, before in _matched(runs, arm, baseline, metric):
+        groups.setdefault(Cell(data, learner), []).append((fold, value, before))
+    return {cell: Pairs(*np.array(groups[cell], dtype=np.float64).T) for cell in sorted(groups)}

@@ -5,18 +5,25 @@ A key is identified by its fields, is written as its `label`, and sorts by its `
 a label.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from tailbatch.results import NO_BATCHES, Pressure, pressure_text
+from tailbatch.results import NO_BATCHES, Pressure, parse_pressure, pressure_text
+from tailbatch.results.frames import Evidence
 from tailbatch.selection import default_pressure, strategy_place
 
 #: Columns of a frame that name a cell.
 CELL = ["data", "learner"]
+#: Columns that a pair of runs shares.
+PAIR = [*CELL, "fold", "seed"]
+# Columns of a plan that belong to the arm, or change what is recorded but not the training.
+_APART = ("plan_selection_loss", "plan_sample_loss_epochs", "plan_training_loss_every")
 _OWN: Any = "own"  # the strategy's default pressure
 
 
@@ -187,12 +194,6 @@ class Learner(Key):
         return name if self.rate is None else f"{name}, lr {self.rate}"
 
     @property
-    def published_name(self) -> str:
-        """The model's name in the paper's tables; empty if its settings also vary."""
-        other = self.loss or (self.says_settings and self.settings != "{}")
-        return "" if other else self.model.casefold()
-
-    @property
     def loss_name(self) -> str:
         """The loss it is trained with; models that take one use cross-entropy by default."""
         return self.loss or "bce"
@@ -264,3 +265,105 @@ def by_label(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return table.sort_values(
         list(columns), key=lambda column: column.map(str) if column.name in keys else column
     )
+
+
+def named(evidence: Evidence) -> Evidence:
+    """Return the evidence with the keys of each run, including absent ones.
+
+    ``data`` is the dataset and other settings that vary, ``learner`` the model, its hyperparameters if
+    they vary, and its loss, ``arm`` the strategy. A strategy that ran with several pressures or options
+    has one primary arm: the one with its default pressure if present, else the one with the most runs.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"dataset": ["scene"] * 3, "model": ["mlp"] * 3,
+    ...                      "strategy": ["random", "adaptive", "adaptive"],
+    ...                      "selection_pressure": ["", "16", "64"]})
+    >>> empty = pd.DataFrame()
+    >>> keyed = named(Evidence(runs=runs, curves=empty, labels=empty, losses=empty))
+    >>> [str(arm) for arm in keyed.runs["arm"]]
+    ['random', 'adaptive', 'adaptive 64']
+    """
+    # Together, so that a missing run has the name its record would have.
+    both = evidence.runs
+    if len(evidence.absent):
+        both = pd.concat([evidence.runs, evidence.absent], ignore_index=True)
+    keys: dict[str, Sequence[Key]] = {
+        "data": _datasets(both),
+        "learner": _learners(both),
+        "arm": _arms(both),
+    }
+    both = both.assign(**{name: _objects(of) for name, of in keys.items()})
+    if evidence.absent.empty:
+        return replace(evidence, runs=both)
+    count = len(evidence.runs)
+    return replace(evidence, runs=both[:count].drop(columns="reason"), absent=both[count:])
+
+
+def _objects(keys: Sequence[Key]) -> np.ndarray:
+    made = np.empty(len(keys), dtype=object)
+    made[:] = keys
+    return made
+
+
+def _datasets(runs: pd.DataFrame) -> list[Dataset]:
+    settings = [name for name in runs if name.startswith("plan_") and name not in _APART]
+    settings += [name for name in ("preparation", "n_folds") if name in runs]
+    setting = [name for name in runs if name in settings and runs[name].astype(str).nunique() > 1]
+    titles = [column.removeprefix("plan_").replace("_", " ") for column in setting]
+    contents = _column(runs, "dataset_digest", "")
+    several = contents.groupby(runs["dataset"]).transform("nunique") > 1
+    values = zip(*(runs[column].astype(str) for column in setting), strict=True)
+    rows = zip(
+        runs["dataset"].astype(str),
+        _column(runs, "preparation", "full"),
+        contents,
+        values if setting else [()] * len(runs),
+        several,
+        strict=True,
+    )
+    made: dict[tuple[Any, ...], Dataset] = {}
+    return [
+        made.setdefault(
+            row, Dataset(*row[:3], tuple(zip(titles, row[3], strict=True)), bool(row[4]))
+        )
+        for row in rows
+    ]
+
+
+def _learners(runs: pd.DataFrame) -> list[Learner]:
+    settings = _column(runs, "hyperparameters", "{}")
+    several = settings.groupby(runs["model"]).transform("nunique") > 1
+    losses = _column(runs, "loss", ""), _column(runs, "loss_options", "{}")
+    made: dict[tuple[Any, ...], Learner] = {}
+    return [
+        made.setdefault(row, Learner(*row[:4], says_settings=bool(row[4])))
+        for row in zip(runs["model"].astype(str), settings, *losses, several, strict=True)
+    ]
+
+
+def _arms(runs: pd.DataFrame) -> list[Arm]:
+    pressures = _column(runs, "selection_pressure", "")
+    options = _column(runs, "strategy_options", "{}")
+    heard = _column(runs, "plan_selection_loss", "bce")
+    rows = list(zip(runs["strategy"].astype(str), pressures, options, heard, strict=True))
+    counts = Counter(rows)
+    arms = {
+        row: Arm(row[0], parse_pressure(row[1]) if row[1] else None, *row[2:])
+        for row in sorted(counts)
+    }
+    usual: dict[str, Arm] = {}
+    for row in sorted(counts, key=lambda row: (*_oddity(arms[row]), -counts[row], row)):
+        usual.setdefault(row[0], arms[row])
+    made = {row: replace(arm, usual=usual[arm.strategy]) for row, arm in arms.items()}
+    return [made[row] for row in rows]
+
+
+def _oddity(arm: Arm) -> tuple[bool, bool, bool]:
+    """Return how far an arm is from the paper's setting, to find the primary one."""
+    own = Arm(arm.strategy)
+    return arm.options != "{}", arm.selection_loss != "bce", arm.pressure != own.pressure
+
+
+def _column(runs: pd.DataFrame, name: str, default: str) -> pd.Series:
+    return runs.get(name, pd.Series(default, runs.index)).astype(str)

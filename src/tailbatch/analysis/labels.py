@@ -7,8 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tailbatch.analysis.comparisons import baseline_arm, paired, primary, with_batches
-from tailbatch.analysis.gains import PAIR
-from tailbatch.analysis.keys import CELL, Arm
+from tailbatch.analysis.keys import CELL
 from tailbatch.metrics.ranking import average_precision_by_label
 from tailbatch.results.frames import Evidence
 
@@ -99,27 +98,3 @@ def minority_gains(facts: pd.DataFrame) -> pd.DataFrame:
         rows.append(row)
     columns = ["arm", "kind", "labels", "gain", "improved", "exposure"]
     return pd.DataFrame(rows, columns=columns).replace({None: np.nan})
-
-
-def label_pairs(evidence: Evidence, arm: Arm, baseline: Arm) -> pd.DataFrame:
-    """Return one row per label of a pair of runs: its facts for the arm, and ``gain`` over the baseline.
-
-    Labels without an average precision in either run are left out.
-    """
-    keys = [*PAIR, "label"]
-    runs = evidence.runs.loc[evidence.runs["arm"].isin([arm, baseline]), [*PAIR, "arm", "digest"]]
-    labels = evidence.labels.merge(runs, on="digest")
-    after, before = (
-        labels[labels["arm"] == compared].drop_duplicates(keys) for compared in (arm, baseline)
-    )
-    both = after.merge(before[[*keys, "average_precision"]], on=keys, suffixes=("", "_before"))
-    gain = both["average_precision"] - both.pop("average_precision_before")
-    return both.assign(gain=gain, minority=both["minority"] >= 0.5).dropna(subset="gain")
-
-
-def minority_labels(evidence: Evidence) -> pd.DataFrame:
-    """Return how many minority labels each dataset has, and the median of their training rows."""
-    first = evidence.runs[evidence.runs["fold"] == 0].drop_duplicates("data")
-    labels = evidence.labels.merge(first[["digest", "data"]], on="digest")
-    rare = labels[labels["minority"] >= 0.5].groupby("data")["positives"]
-    return rare.agg(minority_labels="size", minority_rows="median")

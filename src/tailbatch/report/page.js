@@ -232,23 +232,6 @@
     for (const [text, look] of heights) keyEntry(element(byId("key-losses"), "li"), text, look);
   }
 
-  // Categorical charts, over models or datasets: one line per strategy.
-  function drawPanels() {
-    for (const host of document.querySelectorAll("[data-panel]")) {
-      const panel = report.panels[host.dataset.panel], places = panel.categories.map((_, place) => place);
-      const arms = Object.keys(panel.values), apart = 0.16; // side by side, so that markers do not overlap
-      const lines = arms.map((arm, turn) => ({ look: report.looks[arm],
-        points: panel.values[arm].map((value, place) => [place + (turn - (arms.length - 1) / 2) * apart, value]) }));
-      const siblings = Object.keys(report.panels).filter((name) => name.replace(/\d+$/, "") === host.dataset.panel.replace(/\d+$/, ""));
-      const all = siblings.flatMap((name) => Object.values(report.panels[name].values).flat()); // one scale for all of them
-      const said = Object.entries(panel.values).map(([arm, values]) => arm + " " + values.map((value, place) => `${panel.categories[place]} ${shown(value)}`).join(", "));
-      draw(host, { label: `${panel.title}: ${said.join("; ")}.`,
-        x: { title: "", marks: places, names: panel.categories, include: [-0.4, places.length - 0.6] }, y: { include: all }, lines });
-      const list = element(host, "ul", null, { class: "legend" });
-      for (const arm of Object.keys(panel.values)) keyEntry(element(list, "li"), arm, report.looks[arm]);
-    }
-  }
-
   function keyEntry(label, text, look) {
     const sample = node(label, "svg", { viewBox: "0 0 36 14", "aria-hidden": "true" });
     const line = node(sample, "path", { d: "M1,7H35", stroke: `var(--s${look.color})`, "stroke-width": 2, fill: "none" });
@@ -275,7 +258,6 @@
   }
   function redraw() {
     ranks();
-    drawPanels();
     const now = data && cell();
     if (!now) return;
     drawCurves(now);

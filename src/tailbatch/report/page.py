@@ -1,7 +1,7 @@
 """The report: one self-contained HTML page, and its tables and figures as files beside it."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -142,8 +142,7 @@ def _data(story: Story, sections: Sequence[Section]) -> dict[str, Any]:
     data: dict[str, Any] = {"baseline": str(story.analysis.baseline or ""), "looks": looks}
     for section in sections:
         for name, values in section.data.items():
-            # Several sections may have categorical charts.
-            data[name] = data[name] | values if isinstance(data.get(name), Mapping) else values
+            data[name] = values
     return data
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tailbatch.analysis.curves import Panel
 from tailbatch.analysis.keys import Arm
 from tailbatch.metrics import METRICS, TUNED, metric_facts
 from tailbatch.report.figures import plain_text
@@ -34,13 +33,13 @@ def gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
             label=plain_text(str(arm)),
             linestyle="none",
             capsize=3,
-            **_style(looks[arm], line=False),
+            **draw_style(looks[arm], line=False),
         )
     axes.axvline(0, color="0.4", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(metrics)), [metric_facts(name).title for name in metrics])
     axes.invert_yaxis()
     axes.set_xlabel("change against the baseline in percent, positive is better")
-    _tidy(axes)
+    tidy(axes)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -72,10 +71,10 @@ def curves_figure(
             for arm, line in _arms(lines, looks):
                 known = line.dropna(subset=measure)
                 every = max(1, len(known) // 6)
-                style = _style(looks[arm]) | {"markevery": every, "label": plain_text(str(arm))}
+                style = draw_style(looks[arm]) | {"markevery": every, "label": plain_text(str(arm))}
                 axes.plot(known[axis], known[measure], linewidth=1.4, **style)
             axes.set_xlabel(_AXES[axis])
-            _tidy(axes)
+            tidy(axes)
         grid[0][column].set_title(plain_text(str(data)), fontsize=9)
     grid[0][0].legend(frameon=False, fontsize=7)
     figure.supylabel(title, fontsize=9, x=0.01)
@@ -91,14 +90,14 @@ def labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     grid = figure.subplots(1, len(titles), squeeze=False)[0]
     for axes, (kind, title) in zip(grid, titles.items(), strict=True):
         for arm, rows in _arms(labels.dropna(subset=kind), looks):
-            style = _style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
+            style = draw_style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
             counts = rows["positives"].clip(lower=1)  # the axis is logarithmic
             axes.plot(counts, rows[kind], linestyle="none", label=plain_text(str(arm)), **style)
         axes.axhline(0 if kind == "gain" else 1, color="0.4", linestyle=":", linewidth=1)
         axes.set_xscale("log")
         axes.set_xlabel("positives of the label")
         axes.set_ylabel(title)
-        _tidy(axes)
+        tidy(axes)
         axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -128,36 +127,14 @@ def density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     for axes in grid.ravel():
         axes.set_xlabel("loss of a sample (BCE)")
         axes.set_ylim(bottom=0)
-        _tidy(axes)
+        tidy(axes)
         axes.legend(frameon=False, fontsize=8)
     grid[0][0].set_ylabel("density", fontsize=9)
     return figure
 
 
 def _line(look: Look) -> dict[str, Any]:
-    return _style(look) | {"markevery": 8, "linewidth": 1.4}
-
-
-def category_figure(panels: list[Panel], looks: Mapping[Arm, Look], measure: str) -> Figure:
-    """Draw categorical charts side by side, from `curves.agreement_panels` or `batch_size_panels`."""
-    width = sum(max(2.6, 0.55 * len(panel.categories) + 1) for panel in panels)
-    figure = Figure(figsize=(width, 3.2), dpi=150, layout="constrained")
-    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, panel in zip(grid, panels, strict=True):
-        places = np.arange(len(panel.categories))
-        for turn, (arm, values) in enumerate(panel.values.items()):
-            # Side by side, so that markers do not overlap. Nothing lies between two categories: no line.
-            at = places + 0.12 * (turn - (len(panel.values) - 1) / 2)
-            style = _style(looks[arm], line=False) | {"linestyle": "none", "markersize": 6}
-            axes.plot(at, values, label=plain_text(str(arm)), **style)
-        names = [plain_text(name, 16) for name in panel.categories]
-        axes.set_xticks(places, names, rotation=30, ha="right")
-        axes.set_xlim(-0.4, len(names) - 0.6)
-        axes.set_title(panel.title, fontsize=9)
-        _tidy(axes)
-    grid[0].set_ylabel(measure, fontsize=9)
-    grid[0].legend(frameon=False, fontsize=8)
-    return figure
+    return draw_style(look) | {"markevery": 8, "linewidth": 1.4}
 
 
 def ranks_figure(charts: Mapping[str, Any], looks: Mapping[Arm, Look]) -> Figure:
@@ -192,7 +169,7 @@ def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[Arm, Look]) -> N
         axes.plot(ends, [turn * 0.8] * 2, color="0.2", linewidth=3, solid_capstyle="round")
     for turn, (arm, rank) in enumerate(chart["arms"], start=1):
         y = len(chart["groups"]) * 0.8 + turn
-        style = _style(looks[arm], line=False)
+        style = draw_style(looks[arm], line=False)
         axes.plot([rank, rank], [0, y], color=style["color"], linewidth=1)
         axes.plot([rank], [0], linestyle="none", **style)
         left = rank <= (count + 1) / 2
@@ -221,15 +198,15 @@ def pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline
                 tried["pressure"],
                 tried[name],
                 label=plain_text(strategy),
-                **_style(first[strategy]),
+                **draw_style(first[strategy]),
             )
             plain = group.loc[group["pressure"].isna(), name]
-        axes.axhline(plain.mean(), **_style(looks[baseline]) | {"marker": None})
+        axes.axhline(plain.mean(), **draw_style(looks[baseline]) | {"marker": None})
         axes.set_xscale("log")
         axes.set_xticks(tried["pressure"], [f"{value:g}" for value in tried["pressure"]])
         title = "Training loss" if name == "training_bce" else metric_facts(name).title
         axes.set_title(title, fontsize=9)
-        _tidy(axes)
+        tidy(axes)
     panels[0].legend(frameon=False, fontsize=8)
     figure.supxlabel("selection pressure", fontsize=9)
     return figure
@@ -243,7 +220,8 @@ def _arms(table: pd.DataFrame, looks: Mapping[Arm, Look]) -> Iterator[tuple[Arm,
             yield arm, groups[arm]
 
 
-def _style(look: Look, *, line: bool = True) -> dict[str, Any]:
+def draw_style(look: Look, *, line: bool = True) -> dict[str, Any]:
+    """Return how matplotlib draws a look, with or without its line."""
     style: dict[str, Any] = {
         "color": PALETTE[look.color][0],
         "marker": look.marker,
@@ -254,7 +232,8 @@ def _style(look: Look, *, line: bool = True) -> dict[str, Any]:
     return style
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """Leave out the frame and small ticks."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
     axes.xaxis.label.set_fontsize(8)

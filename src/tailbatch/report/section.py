@@ -80,8 +80,6 @@ class Chart:
         Its element, heading and caption.
     switches
         The choices it offers.
-    panel
-        Draw it as lines over categories, from ``panels`` of the section's data.
     key, numbers
         Whether it has its own legend, and the title of the table of its numbers.
     """
@@ -90,7 +88,6 @@ class Chart:
     title: str
     caption: str = ""
     switches: tuple[Switch, ...] = ()
-    panel: bool = False
     key: bool = False
     numbers: str = ""
 

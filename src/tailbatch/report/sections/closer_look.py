@@ -266,12 +266,9 @@ def _figures(story: Story) -> dict[str, Callable[[], Figure]]:
 
 
 def _one_model(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of DELA, the paper's first choice, or else of the first model by name."""
+    """Return the rows of the first model by name."""
     learners = table["learner"].unique()
-    if not len(learners):
-        return table
-    first = min(learners, key=lambda learner: (learner.published_name != "dela", learner))
-    return table[table["learner"] == first]
+    return table[table["learner"] == min(learners)] if len(learners) else table
 
 
 def _one_cell(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,16 +1,32 @@
-"""The means of every dataset, model and strategy, as the paper prints them."""
+"""The means of every setting, tests, tuned comparisons, and the runs that are missing."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tailbatch.analysis.comparisons import baseline_arm, overall
+from tailbatch.analysis.comparisons import results as means
 from tailbatch.analysis.inference import sign
-from tailbatch.analysis.keys import CELL
+from tailbatch.analysis.keys import CELL, by_label
+from tailbatch.analysis.verdicts import alike
 from tailbatch.metrics import metric_facts
+from tailbatch.report import panels
 from tailbatch.report.export import cell_text
-from tailbatch.report.section import Block, FileTable, Section, Story
+from tailbatch.report.section import (
+    Block,
+    Chart,
+    FileTable,
+    Section,
+    Story,
+    Switch,
+    folded,
+    titled,
+    view,
+)
+from tailbatch.report.sections.summary import sentences
 
 _TEXT = (
     "Means over folds and seeds on test rows, at the best validation epoch. Below each mean is its 95% "
@@ -146,3 +162,138 @@ def _cell(mean: float, low: float, high: float, runs: int, best: bool) -> dict[s
         "best": best,
         "interval": "" if np.isnan(low) else f"{low:.3f}\N{EN DASH}{high:.3f}",
     }
+
+
+_TESTS = {
+    "learner": "Model",
+    "arm": "Strategy",
+    "metric": "Metric",
+    "datasets": "Datasets",
+    "outcome": "Outcome",
+    "p": "p",
+    "p_holm": "p (Holm)",
+}
+
+
+def luck(story: Story) -> Section:
+    """Return the tests and the critical-difference diagrams."""
+    tests, ranks = story.analysis.wilcoxon, story.analysis.ranks
+    charts = rank_charts(ranks.dropna(subset="critical_difference"))
+    blocks: list[Block] = []
+    if len(tests):
+        caption = "Wilcoxon's signed-rank test over the datasets, by model and metric"
+        blocks += [folded(view(titled(tests), caption, _TESTS))]
+    if charts:
+        caption = (
+            "Mean ranks over datasets, averaged over models first; rank 1 is best. A thick bar joins "
+            "strategies that do not differ significantly in the Nemenyi test."
+        )
+        choice = Switch(
+            "ranks", "Metric", tuple((name, metric_facts(name).title) for name in charts)
+        )
+        numbers = view(titled(ranks), "Mean ranks over datasets")
+        blocks += [Block("chart", Chart("ranks", "Mean ranks", caption, (choice,)))]
+        blocks += [Block("folded", ("The ranks in numbers", numbers))]
+    return Section(
+        id="tests",
+        title="More than chance?",
+        short="Chance?",
+        blocks=tuple(blocks),
+        tables=(
+            FileTable("wilcoxon", tests, "Wilcoxon's signed-rank test over the datasets"),
+            FileTable("ranks", ranks, "Mean ranks over datasets"),
+        ),
+        figures={"ranks": partial(panels.ranks_figure, charts, story.looks)} if charts else {},
+        data={"ranks": {name: _plain(chart) for name, chart in charts.items()}},
+    )
+
+
+def rank_charts(ranks: pd.DataFrame) -> dict[str, Any]:
+    """Return, from `mean_ranks`, what the critical-difference diagrams show, by metric."""
+    return {
+        metric: {
+            "arms": [[row.arm, round(row.mean_rank, 3)] for row in group.itertuples()],
+            "critical": round(group["critical_difference"].iloc[0], 3),
+            "groups": alike(group["mean_rank"].to_numpy(), group["critical_difference"].iloc[0]),
+        }
+        for metric, group in ranks.groupby("metric", sort=False)
+    }
+
+
+def _plain(chart: dict[str, Any]) -> dict[str, Any]:
+    return chart | {"arms": [[str(arm), rank] for arm, rank in chart["arms"]]}
+
+
+_TUNED = (
+    "For each dataset, model and fold, the pressure with the best validation Macro-AUC is compared with "
+    "the baseline's best of as many seeds, chosen in the same way. Test results are not used to choose."
+)
+
+
+def tuned(story: Story) -> Section:
+    """Return the tuned comparison of each strategy that has one."""
+    metrics = story.analysis.metrics
+    blocks: list[Block] = []
+    for strategy, chosen in story.analysis.tuned.items():
+        said = sentences(overall(chosen, metrics), baseline_arm(chosen["arm"]))
+        blocks += [Block("strong", f"{sentence}.") for sentence in said.values()]
+        ids = story.tuned_traces[strategy].ids
+        blocks += [Block("grids", result_grids(means(chosen, metrics), metrics, ids))]
+    return Section(
+        id="tuned",
+        title="With a tuned pressure",
+        short="Tuned",
+        blocks=(Block("text", _TUNED), *blocks) if blocks else (),
+    )
+
+
+_RUN = [*CELL, "arm", "fold", "seed"]
+_MISSING = {
+    "data": "Dataset",
+    "learner": "Model",
+    "arm": "Strategy",
+    "fold": "Fold",
+    "seed": "Seed",
+    "reason": "Reason",
+}
+
+
+def missing(story: Story) -> Section:
+    """Return the planned runs without a record."""
+    absent = story.analysis.evidence.absent
+    blocks: tuple[Block, ...] = ()
+    tables: tuple[FileTable, ...] = ()
+    if len(absent):
+        tried = by_label(absent.assign(reason=absent["reason"].replace("", "not run yet")), _RUN)
+        text = (
+            "Planned runs without a record. Comparisons use only the folds and seeds that all strategies "
+            "have."
+        )
+        blocks = (Block("text", text), folded(view(tried, "Runs without a record", _MISSING)))
+        kept = absent[[*_RUN, "digest", "reason"]]
+        tables = (FileTable("missing", kept, "Planned runs without a record"),)
+    return Section(
+        id="missing",
+        title="Failed and missing runs",
+        short="Missing runs",
+        blocks=blocks,
+        tables=tables,
+    )
+
+
+def unread(story: Story) -> Section:
+    """Return the runs whose array file is damaged or missing."""
+    table = story.analysis.unread
+    text = (
+        "The array file of these runs is damaged or missing, so they are not in the charts drawn from "
+        "it: volatility, sample losses, correlation of losses. All their other results are here."
+    )
+    caption = "Runs whose arrays could not be read"
+    titles = _MISSING | {"digest": "Run"}
+    return Section(
+        id="unread",
+        title="Runs without their arrays",
+        short="Unread arrays",
+        blocks=(Block("text", text), folded(view(table, caption, titles))) if len(table) else (),
+        tables=(FileTable("unread", table, caption),),
+    )

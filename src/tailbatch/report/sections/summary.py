@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from tailbatch.analysis import Analysis
-from tailbatch.analysis.best import Best, Setting
 from tailbatch.analysis.comparisons import adjusted, claimed, with_batches, with_best
 from tailbatch.analysis.fairness import what_ran
 from tailbatch.analysis.inference import LEVEL, coverage_text
 from tailbatch.analysis.keys import Arm
+from tailbatch.analysis.verdicts import Best, Setting
 from tailbatch.metrics import TUNED, metric_facts
 from tailbatch.report import panels
 from tailbatch.report.export import MISSING, cell_text

@@ -1,15 +1,15 @@
 """The paper's printed numbers next to ours: difference, direction, and facts that disagree."""
 
 from collections.abc import Sequence
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.gains import pairs
-from tailbatch.analysis.inference import gain_sign, sign
-from tailbatch.analysis.keys import Arm
+from tailbatch.analysis.inference import LEVEL, gain_sign, pairs, sign
+from tailbatch.analysis.keys import Arm, Learner
 from tailbatch.data.catalog import catalog
+from tailbatch.metrics import metric_facts
 from tailbatch.stats import wilcoxon
 
 #: Which strategies the paper compares: Table 2, then Table 4.
@@ -40,6 +40,12 @@ def dataset_key(name: str) -> str:
     return key.removesuffix("1") if key.startswith("yahoo-") else key
 
 
+def published_name(learner: Learner) -> str:
+    """Return a model's name in the paper's tables; empty if its settings also vary."""
+    other = learner.loss or (learner.says_settings and learner.settings != "{}")
+    return "" if other else learner.model.casefold()
+
+
 def beside_published(results: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell, metric and pair of strategies that both the paper and we have.
 
@@ -67,7 +73,7 @@ def beside_published(results: pd.DataFrame, published: pd.DataFrame) -> pd.DataF
     rows = []
     for (data, learner, metric), mine in ours.iterrows():
         name = dataset_key(data.name)
-        key = (name, learner.published_name, metric)
+        key = (name, published_name(learner), metric)
         for base, arm in _PAIRS if key in theirs.index else ():
             values = [frame.get(name) for frame in (mine, theirs.loc[key]) for name in (base, arm)]
             if not pd.isna(pd.Series(values, dtype=float)).any():
@@ -104,7 +110,7 @@ def directions(runs: pd.DataFrame) -> pd.DataFrame:
     )
     names = (
         [dataset_key(data.name) for data in runs["data"]],
-        [learner.published_name if learner.rate is None else "" for learner in runs["learner"]],
+        [published_name(learner) if learner.rate is None else "" for learner in runs["learner"]],
     )
     groups = dict(tuple(runs.groupby([np.array(column, dtype=object) for column in names])))
     random, adaptive = Arm("random"), Arm("adaptive")
@@ -214,7 +220,27 @@ def printed(name: str) -> pd.DataFrame:
     >>> printed("datasets").set_index("dataset").loc["yeast", "q"]
     np.int64(14)
     """
-    with resources.files("tailbatch").joinpath("published", f"{name}.csv").open() as file:
-        table = pd.read_csv(file)
+    table = pd.read_csv(Path(__file__).parent / "printed" / f"{name}.csv")
     # The paper's AdaC is called chain here.
     return table.rename(columns={"selection": "strategy"}).replace({"strategy": {"adac": "chain"}})
+
+
+def printed_p_note(tests: pd.DataFrame) -> str:
+    """Return, from `printed_tests`, which printed p-values do not follow from the printed table.
+
+    Examples
+    --------
+    >>> printed_p_note(printed_tests()).partition(":")[0]
+    "Of the paper's 30 printed p-values, 10 do not follow from its own table of results"
+    """
+    off = tests[~tests["follows"]]
+    named = [
+        f"{row.model} {metric_facts(row.metric).title} {row.p_value:.4f} "
+        f"(its table gives {row.table_p:.4f})"
+        for row in off.itertuples()
+    ]
+    turned = off[(off["table_p"] < LEVEL) != (off["outcome"] != "tie")]
+    verdicts = [f"{row.model} {metric_facts(row.metric).title}" for row in turned.itertuples()]
+    text = f"Of the paper's {len(tests)} printed p-values, {len(off)} do not follow from its own "
+    text += f"table of results: {'; '.join(named)}."
+    return text + (f" The verdict changes for {' and '.join(verdicts)}." if verdicts else "")

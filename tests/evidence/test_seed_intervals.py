@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from reproduction.measures import change_over_seeds, over_seeds
 
-from tailbatch.analysis.inference import change_over_seeds, over_seeds
 from tailbatch.errors import DataError
 
 TRIALS = 4000
