@@ -24,7 +24,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Data
 from tailbatch import make_selector
 from tailbatch.data import load_texts
 from tailbatch.integrations.encoders import minilm
-from tailbatch.integrations.pytorch import SelectiveLoader, saved_state
+from tailbatch.integrations.pytorch import SelectiveLoader
 from tailbatch.losses import make_loss
 from tailbatch.metrics import average_precision_by_label
 from tailbatch.models import set_prior_bias
@@ -175,7 +175,7 @@ def plain_loop(model, texts, collate, loss, selector, options):
                     "model": model.state_dict(),
                     "optimizer": optimizer.state_dict(),
                     "schedule": schedule.state_dict(),
-                    "selector": saved_state(selector),
+                    "selector": loader.state_dict(),
                 }
                 if is_first():
                     last.parent.mkdir(parents=True, exist_ok=True)

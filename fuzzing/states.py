@@ -12,7 +12,6 @@ import torch
 from fuzzing.rule import Finding, accepted, scratch, written
 from tailbatch.data import MultiLabelDataset, Parts
 from tailbatch.estimator import TailbatchClassifier
-from tailbatch.integrations.pytorch import saved_state
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES, Selector, make_selector, strategy_settings
@@ -68,7 +67,7 @@ def draw(selector: Selector, batches: int) -> None:
 def _selector(which: int, batches: int) -> tuple[Selector, dict[str, Any], dict[str, Any]]:
     """Return a selector, its state, and a later state; every other one contains tensors."""
     later = selector_at(which, batches + 1)
-    saved = saved_state(later) if batches % 2 else later.state_dict()
+    saved = later.state_dict()
     selector = selector_at(which, 2)
     selector.load_state_dict(selector.state_dict())
     return selector, selector.state_dict(), saved

@@ -9,9 +9,9 @@ from tailbatch.integrations.pytorch import (
     AnySelector,
     check_loader,
     corrected_loss,
-    saved_state,
 )
 from tailbatch.selection import Selector
+from tailbatch.training import DistributedSelector
 
 require("lightning", extra="lightning")
 
@@ -131,7 +131,9 @@ class SelectionCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the selector's state for Lightning's checkpoint."""
-        return saved_state(self.selector)
+        if isinstance(self.selector, DistributedSelector):
+            self.selector.flush()  # every rank is here
+        return self.selector.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from Lightning's checkpoint."""

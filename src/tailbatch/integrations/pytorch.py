@@ -83,8 +83,13 @@ class SelectiveLoader(DataLoader[Any]):
         check_loader(selector, dataset, ahead=self.num_workers * (self.prefetch_factor or 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the selector's state as tensors and plain values; on every rank alike."""
-        return saved_state(self.selector)
+        """Return the selector's state, the same on every rank; every rank must ask for it.
+
+        With ``gather_every`` above 1, losses held back are exchanged first.
+        """
+        if isinstance(self.selector, DistributedSelector):
+            self.selector.flush()
+        return self.selector.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state; batches that were pending come first."""
@@ -122,22 +127,6 @@ class StatefulBatches:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Do nothing; without this method the loader would draw batches again only to skip them."""
-
-
-def saved_state(selector: AnySelector) -> dict[str, Any]:
-    """Return a selector's state, with the losses that were held back.
-
-    With ``gather_every`` above 1 every rank must call it, because losses held back are exchanged first.
-
-    Examples
-    --------
-    >>> from tailbatch.selection import UniformSelector
-    >>> saved_state(UniformSelector(6, batch_size=4))["pending_sizes"]
-    tensor([], dtype=torch.int64)
-    """
-    if isinstance(selector, DistributedSelector):
-        selector.flush()
-    return selector.state_dict()
 
 
 def corrected_loss(selector: AnySelector, loss: Tensor, losses: Any, index: Any) -> Tensor:

@@ -148,6 +148,7 @@ class Selector(SelectorRecord):
         self.warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
         self._warm_up_named = True
         self._epochs = None if epochs is None else whole_number("epochs", epochs, least=1)
+        self._planned: int | None = None  # epochs, as `plan_epochs` was last told
         self._shuffle = shuffle
         self._order: tuple[tuple[str, int], IntArray] | None = None
         self._law = law or UniformLaw(self.n_samples)
@@ -178,7 +179,9 @@ class Selector(SelectorRecord):
         if self._epochs is None:
             self._epochs = epochs
             vars(self).pop("_settings_text", None)  # it names the number of epochs
-        if self.warm_up_epochs >= epochs and self.strategy != "random":
+        # make_selector and then a trainer may say the same: one warning is enough.
+        told, self._planned = self._planned, epochs
+        if self.warm_up_epochs >= epochs != told and self.strategy != "random":
             logger.warning(
                 "all %d epochs are warm-up, so %s never draws a batch and batches are shuffled: set "
                 "warm_up_epochs below that, or train longer",

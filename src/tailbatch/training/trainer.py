@@ -140,6 +140,8 @@ class Trainer:
                 metrics=self.metrics,
                 sample_weight=sample_weight,
             )
+            # Before a state is loaded, which keeps the warm-up that it was saved with.
+            selector.plan_epochs(progress.n_epochs)
             if self.checkpoint is not None:
                 sweep(self.checkpoint.parent)
                 if self.checkpoint.exists():
