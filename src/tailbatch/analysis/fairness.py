@@ -81,10 +81,13 @@ def best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
     ...                      "plan_evaluate_every": [1, 1000, 100, 1]})
     >>> best_epoch_tells(runs).tolist()
     [True, False, True, False]
+    >>> best_epoch_tells(runs.assign(steps=None)).tolist()
+    [True, True, True, False]
     """
     tells = runs["plan_epochs"] != 1
     if {"plan_evaluate_every", "steps"} <= set(runs):
-        tells &= runs["plan_evaluate_every"] < runs["steps"]
+        # Where the steps were not counted, nothing speaks against it.
+        tells &= ~(runs["plan_evaluate_every"] >= pd.to_numeric(runs["steps"]))
     return tells & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else tells
 
 
