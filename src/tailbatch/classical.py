@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from tailbatch.errors import ModelError
 from tailbatch.metrics import macro_average_precision
 from tailbatch.metrics.scored import dense_labels
 from tailbatch.registry import check_known
-from tailbatch.seeds import integer_seed
+from tailbatch.seeds import BoolArray, FloatArray, integer_seed
 
 MAX_BYTES = 2**31
 """Limit on a learner's largest array; beyond it, the learner raises an error."""
@@ -31,8 +31,6 @@ MAX_BYTES = 2**31
 _STEPS = 1000  # the solver's maximum; a few dozen are enough for nearly all labels
 _TREES = 10  # grown at a time, because a tree keeps every label's share in each of its nodes
 
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
 

@@ -16,14 +16,12 @@ from scipy import sparse
 from tailbatch.data.dataset import (
     FEWEST_POSITIVES,
     Features,
-    IntArray,
     LabelMatrix,
     rare_by_count,
 )
 from tailbatch.errors import DataError, require
+from tailbatch.seeds import BoolArray, FloatArray, IntArray
 
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 SearchMethod = Literal["exact", "faiss"]
 

@@ -1,12 +1,18 @@
-"""Named random streams from one seed; the host's random state is never touched.
+"""Named random streams from one seed, and the types of arrays; the host's random state is never touched.
 
 A stream is named by its purpose and by counters such as (epoch, batch). The same name gives the
 same numbers no matter what was drawn elsewhere, so resumed and parallel runs agree bit for bit.
 """
 
 import hashlib
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
 
 _WORD = 2**64
 

@@ -11,9 +11,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from tailbatch.errors import DataError
-from tailbatch.seeds import stream
-
-FloatArray = npt.NDArray[np.float64]
+from tailbatch.seeds import FloatArray, stream
 
 #: Folds below which there is no interval: two say almost nothing about how folds vary.
 FEWEST_FOLDS = 3

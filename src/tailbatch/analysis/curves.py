@@ -3,15 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tailbatch.analysis.comparisons import baseline_arm, paired, primary
 from tailbatch.analysis.keys import CELL
 from tailbatch.results.archive import PERCENT
 from tailbatch.results.frames import Evidence
-
-FloatArray = npt.NDArray[np.float64]
+from tailbatch.seeds import FloatArray
 
 #: The values a curve can show by epoch, batch or second, and their titles.
 MEASURES = {

@@ -73,7 +73,7 @@ def show_status(studies: Mapping[str, StudyProgress]) -> None:
     # A run that two studies want is done once.
     under_way = {run[0].digest: run for study in studies.values() for run in study.under_way}
     for spec, epochs in under_way.values():
-        console.print(Text(f"{printable(name_of(spec))}: {epochs}{_of_all(spec)} epochs done"))
+        console.print(Text(f"{printable(_name_of(spec))}: {epochs}{_of_all(spec)} epochs done"))
 
 
 class Live(logging.Handler):
@@ -143,7 +143,7 @@ class Live(logging.Handler):
                 self._console.print(f"{progress.done} of {progress.total} runs done{left}")
             return
         self._bar("all runs", progress.done, progress.total, f"runs{left}")
-        shown = {name_of(spec): (spec, epoch) for spec, epoch in progress.under_way}
+        shown = {_name_of(spec): (spec, epoch) for spec, epoch in progress.under_way}
         for name, (spec, epoch) in shown.items():
             self._bar(name, epoch, max(epoch, spec.plan.epochs), "epochs")
         for name in set(self._tasks) - set(shown) - {"all runs"}:
@@ -163,7 +163,7 @@ def failures(failed: Sequence[RunFailure]) -> None:
     console.print(Text(f"{count(len(failed), 'run')} failed:", style="bold red"))
     by_message: dict[str, list[str]] = {}
     for failure in failed:
-        by_message.setdefault(failure.message, []).append(name_of(failure.spec))
+        by_message.setdefault(failure.message, []).append(_name_of(failure.spec))
     for message, names in by_message.items():
         message = printable(message)
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -217,12 +217,12 @@ def _encodable(text: str, console: Console) -> str:
     )
 
 
-def name_of(spec: RunSpec) -> str:
+def _name_of(spec: RunSpec) -> str:
     """Return a readable name of a run: dataset, model, strategy, fold and seed.
 
     Examples
     --------
-    >>> name_of(RunSpec(dataset="scene", dataset_digest="", model="dela", fold=2))
+    >>> _name_of(RunSpec(dataset="scene", dataset_digest="", model="dela", fold=2))
     'scene dela adaptive 16, fold 2, seed 0'
     """
     pressure = f" {text}" if (text := pressure_text(spec.selection_pressure)) else ""

@@ -3,7 +3,11 @@
 from tailbatch.data.arff import read_arff
 from tailbatch.data.columns import Columns, FittedColumns
 from tailbatch.data.corpora import TextDataset, TextParts, load_texts
-from tailbatch.data.dataset import Features, IntArray, LabelMatrix, MultiLabelDataset
+from tailbatch.data.dataset import (
+    Features,
+    LabelMatrix,
+    MultiLabelDataset,
+)
 from tailbatch.data.folds import Fold, Parts, split, stratified_folds, stratified_split
 from tailbatch.data.npz import save_npz
 from tailbatch.data.preparation import PREPARATIONS, PreparedDataset, prepare
@@ -18,6 +22,7 @@ from tailbatch.data.scaling import (
     fit_scaling,
     suggested_scaling,
 )
+from tailbatch.seeds import IntArray
 
 __all__ = [
     "PREPARATIONS",

@@ -28,11 +28,11 @@ from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.data.sparse import NumberedNames, framed
 from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError, require
+from tailbatch.seeds import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-IntArray: TypeAlias = NDArray[np.int64]
 """Row numbers."""
 
 Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array

@@ -12,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import FEWEST_POSITIVES, IntArray, MultiLabelDataset, rare_by_count
+from tailbatch.data.dataset import (
+    FEWEST_POSITIVES,
+    MultiLabelDataset,
+    rare_by_count,
+)
 from tailbatch.data.labels import LabelMatrix, checked_labels
 from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError, setting
-from tailbatch.seeds import stream
-
-FloatArray = npt.NDArray[np.float64]
+from tailbatch.seeds import FloatArray, IntArray, stream
 
 _NEARLY_ITS_SHARE = 0.75  # a part with fewer of the rows it was to get is dealt again
 

@@ -24,11 +24,15 @@ import numpy as np
 from scipy import sparse
 
 from tailbatch.data import catalog
-from tailbatch.data.dataset import Features, IntArray, MultiLabelDataset
+from tailbatch.data.dataset import (
+    Features,
+    MultiLabelDataset,
+)
 from tailbatch.data.folds import Fold, Parts, split
 from tailbatch.data.scaling import MinMaxScaling
 from tailbatch.errors import DataError, TailbatchError
 from tailbatch.registry import check_known
+from tailbatch.seeds import IntArray
 
 PAPER_PREPARATIONS = ("paper", "as-published")
 """The paper's filters, and what its script made of the files. Only here is a minority label what the

@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import Features, IntArray
+from tailbatch.data.dataset import (
+    Features,
+)
 from tailbatch.errors import DataError
 from tailbatch.registry import check_known
-
-FloatArray = npt.NDArray[np.float64]
+from tailbatch.seeds import FloatArray, IntArray
 
 _MOSTLY_ZEROS = 0.5  # the share of values that are not, up to which features are scaled as sparse
 _TOO_SMALL = 0.01  # a column of smaller values would hardly be seen beside others

@@ -10,8 +10,7 @@ from scipy.special import expit, logit
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import DataError, did_you_mean
 from tailbatch.imbalance import positive_weights
-
-FloatArray = NDArray[np.float64]
+from tailbatch.seeds import FloatArray
 
 
 def weights_of_positives(

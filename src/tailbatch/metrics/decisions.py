@@ -9,12 +9,12 @@ from tailbatch.errors import DataError
 from tailbatch.metrics.ranking import auc_by_label, average_precision_by_label
 from tailbatch.metrics.scored import (
     BLOCK_ENTRIES,
-    BoolArray,
     FloatArray,
     Scored,
     dense_labels,
     sorted_keys,
 )
+from tailbatch.seeds import BoolArray
 
 SHRINKAGE = 20.0
 """Number of positives at which a label's own threshold has weight one half (see `tune_thresholds`),

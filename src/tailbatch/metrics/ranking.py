@@ -9,7 +9,11 @@ import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
-from tailbatch.metrics.scored import BoolArray, Scored, Scores
+from tailbatch.metrics.scored import (
+    Scored,
+    Scores,
+)
+from tailbatch.seeds import BoolArray
 
 
 def ranking_loss(Y: LabelMatrix, scores: Scores) -> float:

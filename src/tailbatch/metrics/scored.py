@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from tailbatch.data.labels import LabelMatrix, checked_labels
 from tailbatch.errors import DataError
+from tailbatch.seeds import BoolArray, IntArray
 
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 Keys: TypeAlias = npt.NDArray[Any]  # int32 for float32 scores, int64 for float64
 

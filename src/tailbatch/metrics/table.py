@@ -11,7 +11,12 @@ import numpy.typing as npt
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.imbalance import rare_labels
 from tailbatch.metrics import decisions, ranking
-from tailbatch.metrics.scored import BoolArray, FloatArray, Scored, dense_labels
+from tailbatch.metrics.scored import (
+    FloatArray,
+    Scored,
+    dense_labels,
+)
+from tailbatch.seeds import BoolArray
 
 
 @dataclass(frozen=True)

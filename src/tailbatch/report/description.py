@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import Features, IntArray, MultiLabelDataset
+from tailbatch.data.dataset import (
+    Features,
+    MultiLabelDataset,
+)
 from tailbatch.imbalance import (
     imbalance_ratio,
     label_cardinality,
@@ -19,6 +22,7 @@ from tailbatch.imbalance import (
     rare_labels,
     scumble,
 )
+from tailbatch.seeds import IntArray
 
 TOP_LABELS = 6
 LISTED_LABELS = 10_000

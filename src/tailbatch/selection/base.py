@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError, StaleSelectionError
-from tailbatch.seeds import stream
+from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.drawing import BatchStreams, Law, UniformLaw
 from tailbatch.selection.inputs import (
-    FloatArray,
-    IntArray,
     LabelMatrix,
     as_array,
     checked_losses,

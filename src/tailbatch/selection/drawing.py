@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tailbatch.seeds import philox_words
-from tailbatch.selection.inputs import FloatArray, IntArray
+from tailbatch.seeds import FloatArray, IntArray, philox_words
 
 _WIDTH_BITS = 6
 _WIDTH = 1 << _WIDTH_BITS

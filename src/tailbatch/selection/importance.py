@@ -9,12 +9,10 @@ from scipy import sparse
 
 from tailbatch import imbalance
 from tailbatch.errors import SelectionError
-from tailbatch.seeds import stream
+from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.base import Selector, Settings, label_matrix
 from tailbatch.selection.drawing import SumTable, unit_bits
 from tailbatch.selection.inputs import (
-    FloatArray,
-    IntArray,
     LabelMatrix,
     as_array,
     label_cells,

@@ -1,16 +1,14 @@
 """What comes in from outside, checked and turned into plain NumPy arrays, without importing torch."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tailbatch.data.dataset import IntArray as IntArray
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.errors import SelectionError
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
+from tailbatch.seeds import FloatArray, IntArray
 
 #: Counters of a saved state end here: beyond, adding to them would leave 64 bits.
 MOST = 2**62

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
+from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.drawing import Law, unit_bits
-from tailbatch.selection.inputs import FloatArray, IntArray
 
 _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import mean_imbalance_ratio
+from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, OwnPressure, Selector
 from tailbatch.selection.inputs import (
-    FloatArray,
-    IntArray,
     LabelMatrix,
     as_array,
     check_finite,

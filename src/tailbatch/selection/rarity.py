@@ -7,9 +7,13 @@ from scipy import sparse
 
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import imbalance_ratio
+from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, Selector, label_matrix
 from tailbatch.selection.drawing import StaticLaw
-from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix, label_cells
+from tailbatch.selection.inputs import (
+    LabelMatrix,
+    label_cells,
+)
 from tailbatch.selection.loss_driven import (
     LossDrivenSelector,
     LossSettings,

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from scipy import sparse
 
 from tailbatch.errors import SelectionError
+from tailbatch.seeds import FloatArray
 from tailbatch.selection import shown
 from tailbatch.selection.drawing import Law
 from tailbatch.selection.inputs import (
-    FloatArray,
     LabelMatrix,
     as_array,
     state_array,

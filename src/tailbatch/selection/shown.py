@@ -11,7 +11,10 @@ from scipy import sparse
 
 from tailbatch.errors import SelectionError, require
 from tailbatch.imbalance import label_counts, rare_labels
-from tailbatch.selection.inputs import FloatArray, IntArray, LabelMatrix
+from tailbatch.seeds import FloatArray, IntArray
+from tailbatch.selection.inputs import (
+    LabelMatrix,
+)
 
 Rows = Sequence[tuple[str, str]]
 _MOST_POINTS = 2000  # of a line; more would not be seen

@@ -8,10 +8,9 @@ import numpy.typing as npt
 from scipy import sparse
 
 from tailbatch.errors import SelectionError
+from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, label_matrix, whole_number
 from tailbatch.selection.inputs import (
-    FloatArray,
-    IntArray,
     LabelMatrix,
     in_fixed_order,
     last_of_each,

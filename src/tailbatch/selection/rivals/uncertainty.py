@@ -11,11 +11,10 @@ from scipy import sparse
 
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import nearest_neighbors
+from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, Selector, label_matrix, whole_number
 from tailbatch.selection.drawing import StaticLaw
 from tailbatch.selection.inputs import (
-    FloatArray,
-    IntArray,
     LabelMatrix,
     as_array,
     last_of_each,
