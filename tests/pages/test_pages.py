@@ -8,6 +8,7 @@
 """
 
 import doctest
+import pkgutil
 import re
 import runpy
 import shlex
@@ -185,6 +186,14 @@ def test_the_map_of_the_rooms_is_the_one_that_is_checked():
     rows = re.findall(r"^\| \d+ \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     rooms = [set(re.findall(r"`(\w+)`", row)) for row in rows]
     assert rooms == [set(layer.split(" | ")) for layer in layers if layer != "__main__"]
+
+
+def test_the_walk_names_what_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## From a file to a report")[1]
+    named = re.findall(r"`([a-z_]+(?:\.\w+)+)`", text.split("\n## ")[0])
+    assert len(named) > 12
+    for name in named:
+        assert pkgutil.resolve_name(f"tailbatch.{name}"), name
 
 
 def test_the_files_to_touch_exist():
