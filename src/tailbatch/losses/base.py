@@ -70,10 +70,10 @@ class Loss(nn.Module):
             raise ModelError(f"n_labels must be at least 1, got {n_labels}")
         self.n_labels = n_labels
         # Plain numbers, which JSON can hold.
-        self.options: dict[str, Any] = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in options.items()
-        }
+        self.options: dict[str, Any] = dict(options)
+        for name, value in options.items():
+            if isinstance(value, np.generic):
+                self.options[name] = value.item()
 
     @classmethod
     def for_labels(cls, Y: Any, *, missing: Any = None, **options: object) -> Self:

@@ -30,7 +30,7 @@ class BCE(Loss):
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return softplus(-z) for positives, softplus(z) for negatives."""
-        return _bce(logits, y)
+        return binary_cross_entropy_with_logits(logits, y, reduction="none")
 
 
 class WeightedBCE(Loss):
@@ -86,7 +86,8 @@ class WeightedBCE(Loss):
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return binary cross-entropy, positives times their label's weight."""
-        return _bce(logits, y, self.positive_weight.to(logits))
+        weight = self.positive_weight.to(logits)
+        return binary_cross_entropy_with_logits(logits, y, pos_weight=weight, reduction="none")
 
 
 class Focal(Loss):
@@ -194,7 +195,8 @@ class ClassBalanced(Loss):
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return binary cross-entropy, positives times their label's weight."""
-        return _bce(logits, y, self.positive_weight.to(logits))
+        weight = self.positive_weight.to(logits)
+        return binary_cross_entropy_with_logits(logits, y, pos_weight=weight, reduction="none")
 
 
 class DistributionBalanced(Loss):
@@ -373,7 +375,7 @@ class Equalized(Loss):
         weights = self.cell_weights(y)
         if self.training:
             self._renew(weights, logits.detach(), y)
-        return weights * _bce(logits, y)
+        return weights * binary_cross_entropy_with_logits(logits, y, reduction="none")
 
     def _renew(self, weights: Tensor, logits: Tensor, y: Tensor) -> None:
         gradients = (weights * (logits.sigmoid() - y).abs()).double()
@@ -383,11 +385,6 @@ class Equalized(Loss):
         # Not in place: the weights of a step that is still to go backward were made of them.
         self.positive_gradients = self.positive_gradients + sums[0].to(self.positive_gradients)
         self.negative_gradients = self.negative_gradients + sums[1].to(self.negative_gradients)
-
-
-def _bce(logits: Tensor, y: Tensor, positive_weight: Tensor | None = None) -> Tensor:
-    """Return softplus(-z) for positives, times their label's weight, and softplus(z) for negatives."""
-    return binary_cross_entropy_with_logits(logits, y, pos_weight=positive_weight, reduction="none")
 
 
 def _checked_weights(weights: ArrayLike, n_labels: int | None) -> list[float]:

@@ -135,18 +135,9 @@ class ChainSelector(AdaptiveSelector):
 class LabelChains:
     """For each sample its rarest label, and for each label the rows D_c that may follow it.
 
-    Parameters
-    ----------
-    Y
-        Label matrix (n, q).
-
-    Attributes
-    ----------
-    rarest
-        Each sample's label of largest IRLbl (ties: the lower index), -1 without labels, shape (n,).
-    companions
-        L_c of each label: at most ``ceil(Card)`` labels of largest A (ties: the lower index), the
-        label itself if it occurs with no other.
+    ``rarest`` is each sample's label of largest IRLbl (ties: the lower index), -1 without labels.
+    ``companions`` is L_c of each label: at most ``ceil(Card)`` labels of largest A (ties: the lower
+    index), the label itself if it occurs with no other.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Importance sampling for multi-label losses: preferred samples count less, which keeps the goal."""
+"""Importance sampling for multi-label losses: preferred samples are down-weighted accordingly."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, Unpack
@@ -28,17 +28,10 @@ _ROWS_AT_ONCE = 1 << 15
 def gradient_norms(
     losses: FloatArray, labels: npt.NDArray[np.bool_], weights: FloatArray
 ) -> FloatArray:
-    """Return how far samples would move the logits, from the binary cross-entropy of each label.
+    """Return how far samples would move the logits, from the binary cross-entropy (b, q) of each label.
 
     ``g_i = || a_i * e_i ||_2`` with ``e_ij = 1 - exp(-bce_ij) = |sigmoid(z_ij) - y_ij|`` and a_ij the
     loss's weight of the cell: w_j for a positive, else 1 (Katharopoulos and Fleuret, 2018).
-
-    Parameters
-    ----------
-    losses, labels
-        Plain binary cross-entropy and labels, shape (b, q).
-    weights
-        w, the positive weights of the loss, shape (q,).
 
     Examples
     --------
@@ -116,7 +109,7 @@ def _systematic_sample(
 
 
 class ImportanceSelector(Selector):
-    """Samples that would move the model far come more often, and count less by as much.
+    """Draws samples with large gradients more often, and down-weights them accordingly.
 
     Sample i is drawn with probability ``p_i = (1 - mix) g_i / sum(g) + mix / n``, where g is its
     gradient's norm by the logits, and its loss has the weight ``1 / (n p_i)``, at most ``1 / mix``. So

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, Unpack
+from typing import Any, ClassVar, Literal, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from tailbatch.selection.laws import LossLaw, QuantizationLaw, RankLaw
 
 Schedule: TypeAlias = Callable[[int, int | None], float]
 """From the epoch (0 is the first after warm-up) and the number of epochs to the pressure."""
+
+Score: TypeAlias = Callable[[FloatArray, IntArray], FloatArray]
+"""From losses (b,) or (b, q) of the samples `index` to scores (b,), finite and >= 0."""
 
 _LARGEST_PRESSURE = 64  # the paper's largest; beyond it nothing was tried
 _ROWS_AT_ONCE = 1 << 18
@@ -150,13 +153,6 @@ class LossSettings(LawSettings, total=False):
 
     initial_losses: npt.ArrayLike | None
     reference_renewal: Literal["batch", "epoch"]
-
-
-class Score(Protocol):
-    """From a batch's losses to the scores that the law looks at."""
-
-    def __call__(self, losses: FloatArray, index: IntArray) -> FloatArray:
-        """Return scores (b,), finite and >= 0, for losses (b,) or (b, q) of the samples `index`."""
 
 
 def mean_loss(losses: FloatArray, index: IntArray) -> FloatArray:
@@ -352,12 +348,7 @@ class HardSelector(LossDrivenSelector):
 
 
 class WeightedLoss:
-    """The score ``w_i * loss_i`` (Eq. 5).
-
-    Parameters
-    ----------
-    weights
-        Selection weights (n,), or one number for all samples.
+    """The score ``w_i * loss_i`` (Eq. 5), for weights (n,) or one number for all samples.
 
     Examples
     --------

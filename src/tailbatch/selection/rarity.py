@@ -84,14 +84,7 @@ class MissedRareLabels:
     """The score ``sum over the labels j of sample i of IRLbl_j^power * loss_ij``.
 
     It needs the loss of each label, (b, q). A sample without labels has score 0. The labels of each
-    sample are added one after the other, so that its score does not depend on the batch around it.
-
-    Parameters
-    ----------
-    Y
-        Label matrix (n, q).
-    power
-        How much rarity counts; 0 counts all present labels alike.
+    sample are added in order, so its score does not depend on the batch around it.
 
     Examples
     --------

@@ -96,44 +96,37 @@ def _axes(ax: Any) -> Any:
 class SelectionDiagnostics:
     """A look at a selector: how far from uniform it draws, and what it drew this epoch.
 
+    It prints as a small table, in a terminal and in a notebook, and ends with a sentence on whether
+    selection pays here. The gain looks at the logits only, so it is a forecast, not a proof.
+
     Attributes
     ----------
     epoch, batches
         The current epoch (or the next one) and the batches drawn in it.
     effective_sample_size
-        ``1 / sum p_i^2``: from 1 to n, n when all samples are equally likely.
+        ``1 / sum p_i^2``: from 1 to n, n if all samples are equally likely.
     effective_pressure
-        ``max p_i / min p_i``: what the selection pressure comes to with the losses at hand.
+        ``max p_i / min p_i``: what the selection pressure comes to with these losses.
     distinct_share
         Share of the n samples drawn at least once this epoch.
     label_exposure
-        For each label, its share of this epoch's draws over its share of the rows; 1 is what a
-        shuffled epoch gives. NaN for a label without positives or before the first draw; None
-        when the selector does not know the labels.
+        Each label's share of this epoch's draws over its share of the rows; 1 in a shuffled epoch,
+        NaN without positives or draws, None if the selector does not know the labels.
     minority_share
-        Share of this epoch's draws that carry a rare label (`tailbatch.imbalance.rare_labels`); None as
-        above.
+        Share of this epoch's draws that carry a rare label (`tailbatch.imbalance.rare_labels`), or None.
     seconds
         Time spent drawing and observing since the selector was made.
-    lag
-        Most batches that were pending when another one was drawn.
-    dropped_batches
-        Batches whose losses never came because their epoch was left early.
+    lag, dropped_batches
+        Most batches pending at a draw, and those whose losses never came because an epoch was left.
     batch_size
         Samples in a batch.
     gain
         How many uniform draws one draw is worth: second moment of the estimated gradient with
-        uniform draws over that with these, from the losses observed lately. None where draws are not
-        corrected, or no losses have been observed.
+        uniform draws over that with these, from recent losses. None unless draws are corrected.
     heaviest_share
-        Share of a batch's weight that its heaviest sample has, on average; None as above.
+        Mean share of a batch's weight that its heaviest sample has, or None.
     label_counts
-        How many rows each label has; None when the selector does not know the labels.
-
-    Notes
-    -----
-    It prints as a small table, in a terminal and in a notebook, and ends with a sentence on whether
-    selection pays here. The gain looks at the logits only, so it is a forecast, not a proof.
+        How many rows each label has, or None.
 
     Examples
     --------

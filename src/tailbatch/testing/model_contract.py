@@ -41,14 +41,6 @@ def toy_dataset(n_rows=400, n_features=20, n_labels=5):
     return MultiLabelDataset.from_arrays(X, Y)
 
 
-def through_joblib(model):
-    """Pickle and unpickle, as scikit-learn users do."""
-    buffer = io.BytesIO()
-    joblib.dump(model, buffer)
-    buffer.seek(0)
-    return joblib.load(buffer)
-
-
 class ModelContract:
     """Inherit and set `model_class`; `least_auc` must be reached within 60 epochs on toy data."""
 
@@ -164,36 +156,32 @@ class ModelContract:
         assert sorted(held) == sorted(id(parameter) for parameter in model.parameters())
         assert all(group["weight_decay"] in (0.0, 0.1) for group in groups)
 
-    @pytest.mark.parametrize("copied", [copy.deepcopy, through_joblib])
-    def test_copies_predict_the_same(self, copied):
+    def test_copies_predict_the_same(self):
         model, (x, y) = self.build(), batch(5, 7, 3)
         model.step(x, y).objective.backward()
-        expected = model.predict_proba(x)
-        assert torch.equal(copied(model).predict_proba(x), expected)
+        pickled = io.BytesIO()
+        joblib.dump(model, pickled)  # as scikit-learn users do
+        pickled.seek(0)
+        for copied in (copy.deepcopy(model), joblib.load(pickled)):
+            assert torch.equal(copied.predict_proba(x), model.predict_proba(x))
 
     def test_learns_a_linear_problem(self):
         train = toy_dataset()
         model = make_model(self.model_class, train, seed=0)
         x, y = torch.from_numpy(train.X).float(), torch.from_numpy(train.Y).float()
-        aucs = []
-        for _ in epochs_of_training(model, x, y, at_most=60, report_every=10):
-            aucs.append(roc_auc_score(train.Y, model.predict_proba(x).numpy(), average="macro"))
-            if aucs[-1] >= self.least_auc:
-                break
-        assert aucs[-1] >= self.least_auc, aucs
-
-
-def epochs_of_training(model, x, y, *, at_most, report_every):
-    optimizer = torch.optim.Adam(model.param_groups(lr=1e-3, weight_decay=0.0))
-    model.train()
-    for epoch in range(at_most):
-        with seeded(0, "epoch", epoch):
-            for index in torch.randperm(len(x)).split(128):
-                optimizer.zero_grad()
-                model.step(x[index], y[index]).objective.backward()
-                optimizer.step()
-        if (epoch + 1) % report_every == 0:
-            yield epoch
+        optimizer = torch.optim.Adam(model.param_groups(lr=1e-3, weight_decay=0.0))
+        model.train()
+        best, epoch = 0.0, 0
+        while best < self.least_auc and epoch < 60:
+            for _ in range(10):
+                with seeded(0, "epoch", epoch):
+                    for index in torch.randperm(len(x)).split(128):
+                        optimizer.zero_grad()
+                        model.step(x[index], y[index]).objective.backward()
+                        optimizer.step()
+                epoch += 1
+            best = max(best, roc_auc_score(train.Y, model.predict_proba(x), average="macro"))
+        assert best >= self.least_auc
 
 
 class FastAlgebraContract:

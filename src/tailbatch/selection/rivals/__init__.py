@@ -1,4 +1,4 @@
-"""Published strategies to compare with, which we do not recommend; the README here has their cards."""
+"""Published strategies to compare with, which we do not recommend; the room's README has their cards."""
 
 from tailbatch.selection.rivals.doubt import BoundarySelector, RecencySelector
 from tailbatch.selection.rivals.label_first import ClassAwareSelector, CoverageSelector
