@@ -281,4 +281,4 @@ def test_downloads_go_where_the_system_keeps_caches(platform, variables, expecte
     for name, value in {"HOME": "/home/ada", **variables}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(catalog, "sys", SimpleNamespace(platform=platform))
-    assert catalog.cache_folder() == Path(expected)
+    assert catalog._cache_folder() == Path(expected)

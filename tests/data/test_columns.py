@@ -69,6 +69,7 @@ def test_each_column_is_taken_for_what_it_holds():
         (["2025-01-01", "2025-01-02", None], "date"),
         (["2025-01-01T10:00:00Z", "2025-01-02T11:30:00+02:00"], "date"),
         (["1.2.3", "1.2.4", "1.2.3"], "category"),
+        (["192.168.100.200", "10.0.0.1", "10.0.0.1"], "category"),
         (pd.to_datetime(["2025-01-01", "2025-06-01"]), "date"),
         (pd.Categorical(["a", "b", "c"]), "category"),
         ([True, False, True], "number"),

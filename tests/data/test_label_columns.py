@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from tailbatch.data import MultiLabelDataset, load_dataset
-from tailbatch.data.labels import label_sets, listed_labels
+from tailbatch.data.labels import _listed_labels, label_sets
 from tailbatch.errors import DataError
 from tailbatch.estimator import TailbatchClassifier
 
@@ -114,7 +114,7 @@ names = st.text(
 @given(st.lists(st.lists(names, max_size=4), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
 def test_listed_labels_and_sets_are_inverse(rows):
-    Y, found = listed_labels(rows)
+    Y, found = _listed_labels(rows)
     assert label_sets(Y, found) == [set(row) for row in rows]
 
 

@@ -8,7 +8,7 @@ from scipy import sparse
 from tailbatch.data import catalog, load_dataset
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.folds import Fold, stratified_folds
-from tailbatch.data.preparation import largest_columns, last_columns_as_labels, prepare
+from tailbatch.data.preparation import _last_columns_as_labels, largest_columns, prepare
 from tailbatch.errors import DataError
 from tailbatch.imbalance import label_cardinality, mean_imbalance_ratio
 
@@ -105,7 +105,7 @@ def test_the_last_columns_of_the_file_pass_for_labels(labels_first, features, la
         feature_names=["x", "y"],
         label_names=["a", "b", "c"],
     )
-    mangled = last_columns_as_labels(data, catalog.AsPublished(2, labels_first))
+    mangled = _last_columns_as_labels(data, catalog.AsPublished(2, labels_first))
     assert list(mangled.feature_names) == features
     assert list(mangled.label_names) == labels
 
@@ -146,7 +146,7 @@ def test_as_published_reproduces_the_mangled_labels(
 ):
     data = load_dataset(name)
     entry = catalog.known(name)
-    raw = last_columns_as_labels(data, entry.as_published)
+    raw = _last_columns_as_labels(data, entry.as_published)
     assert facts(raw) == mangled
     with caplog.at_level(logging.WARNING, logger="tailbatch"):
         prepared = prepare(data, "as-published")

@@ -27,7 +27,7 @@ from tailbatch.data.arff_rows import (
     unquote,
 )  # fmt: skip
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.labels import stored_labels
+from tailbatch.data.labels import label_places, stored_labels
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, side_by_side
 from tailbatch.data.text import at_line, filled_in, first_repeated, label_file, stem, text_blocks
 from tailbatch.errors import DataError, require
@@ -237,31 +237,25 @@ def _check_types(path: Path, header: Header, labels: list[int]) -> None:
 
 
 def _label_positions(
-    path: Path, relation: str, names: Sequence[str], labels: Labels
+    path: Path, relation: str, names: list[str], labels: Labels
 ) -> tuple[list[int], list[str]]:
     """Return the positions of the labels among the columns, and notices."""
-    if isinstance(labels, int):
-        return _counted(path, names, labels), []
-    if isinstance(labels, str | Path):
-        if xml := label_file(labels):
-            return _in_xml(path, names, xml), []
-        positions = [p for p, name in enumerate(names) if name.startswith(str(labels))]
-        if not positions:
-            raise DataError(f"{path} has no attribute whose name starts with {str(labels)!r}")
-        return positions, []
+    if xml := label_file(labels):
+        return _in_xml(names, xml), []
     if labels is not None:
-        return _named(path, names, list(labels), source="labels="), []
+        return _places(path, names, labels), []
     meka = _MEKA.search(relation)
+    counted = _places(path, names, int(meka[1])) if meka else None
     # `yeast.xml` for `yeast.arff`, and for its parts such as `yeast-train.arff`.
     parts = stem(path).split("-")
     beside = (path.with_name("-".join(parts[:k]) + ".xml") for k in range(len(parts), 0, -1))
     if xml := next((place for place in beside if place.is_file()), None):
-        positions = _in_xml(path, names, xml)
-        if meka and set(positions) != set(_counted(path, names, int(meka[1]))):
+        positions = _in_xml(names, xml)
+        if meka and counted is not None and set(positions) != set(counted):
             return positions, [f"the labels are those of {xml.name}, not the relation's {meka[0]}"]
         return positions, []
-    if meka:
-        return _counted(path, names, int(meka[1])), []
+    if counted is not None:
+        return counted, []
     raise DataError(
         f"no labels found for {path}: there is no {stem(path)}.xml beside it and no -C in its "
         "relation; say where they are with labels= (5: the first five columns, -5: the last five, "
@@ -269,34 +263,14 @@ def _label_positions(
     )
 
 
-def _counted(path: Path, names: Sequence[str], count: int) -> list[int]:
-    """Return the first `count` positions, or the last ``-count``."""
-    if not 0 < abs(count) <= len(names):
-        raise DataError(
-            f"{path} has {len(names):,} attributes, so {count:,} of them cannot be labels; say how "
-            "many are with labels= (5: the first five, -5: the last five)"
-        )
-    every = range(len(names))
-    return list(every[:count] if count > 0 else every[count:])
+def _places(source: Path, names: list[str], labels: Any) -> list[int]:
+    try:
+        return label_places(names, labels)
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from None
 
 
-def _named(path: Path, names: Sequence[str], wanted: Sequence[str], *, source: object) -> list[int]:
-    """Return the positions of the wanted names."""
-    if not wanted:
-        raise DataError(f"{source} names no label of {path}")
-    if (repeated := first_repeated(wanted)) is not None:
-        raise DataError(f"{source} names the label {repeated!r} twice; remove one")
-    position = {name: place for place, name in enumerate(names)}
-    if unknown := [name for name in wanted if name not in position]:
-        raise DataError(
-            f"{source} names the label {unknown[0]!r}, which is no attribute of {path} "
-            f"({len(unknown):,} of {len(wanted):,} labels are not); give the right names or XML "
-            "file with labels="
-        )
-    return [position[name] for name in wanted]
-
-
-def _in_xml(path: Path, names: Sequence[str], xml: Path) -> list[int]:
+def _in_xml(names: list[str], xml: Path) -> list[int]:
     """Return the positions of the labels that an XML file names, in the order of the columns."""
     parser = require("defusedxml.ElementTree", extra="cli")
     entities = require("defusedxml.common", extra="cli").DefusedXmlException
@@ -318,7 +292,7 @@ def _in_xml(path: Path, names: Sequence[str], xml: Path) -> list[int]:
     wanted = [element.attrib.get("name", "") for element in labels]
     if not all(wanted) or not wanted:
         raise DataError(f'{xml} must list labels as <label name="..."/>, and does not')
-    return sorted(_named(path, names, wanted, source=xml))
+    return sorted(_places(xml, names, wanted))
 
 
 # --- the features

@@ -250,11 +250,11 @@ def local_file(name: str) -> Path | None:
     'debtags.npz'
     """
     entry = known(name)
-    places = [*_places(data_folder(), entry), *_places(cache_folder(), entry)]
+    places = [*_places(_data_folder(), entry), *_places(_cache_folder(), entry)]
     places += [_HERE / file.name for file in entry.files]
     found = next((place for place in places if _is_here(place, entry)), None)
     if found is not None:
-        sweep(cache_folder() / entry.name)  # its download may have been killed at its last step
+        sweep(_cache_folder() / entry.name)  # its download may have been killed at its last step
     return found
 
 
@@ -306,7 +306,7 @@ def _beside(path: Path, entry: KnownDataset) -> dict[str, Path]:
     return {name: place for name, place in places if place.is_file()}
 
 
-def data_folder() -> Path | None:
+def _data_folder() -> Path | None:
     """Return the folder of files already downloaded, from ``TAILBATCH_DATA``."""
     folder = os.environ.get("TAILBATCH_DATA")
     if folder and not Path(folder).is_dir():
@@ -316,7 +316,7 @@ def data_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def cache_folder() -> Path:
+def _cache_folder() -> Path:
     """Return the folder downloads go to, from ``TAILBATCH_CACHE`` or the system's usual place."""
     folder = os.environ.get("TAILBATCH_CACHE")
     return Path(folder) if folder else _user_cache() / "tailbatch"
@@ -374,7 +374,7 @@ def _download(entry: KnownDataset, progress: Progress | None) -> Path:
 def _download_file(entry: KnownDataset, file: KnownFile, progress: Progress | None) -> Path:
     """Fetch a file from the first source that serves its very bytes."""
     requests = require("requests", extra="cli")
-    folder = cache_folder() / entry.name
+    folder = _cache_folder() / entry.name
     if entry.is_corpus and (folder / file.name).is_file():
         return folder / file.name  # an earlier attempt got this far
     failures = []

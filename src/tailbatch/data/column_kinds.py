@@ -33,8 +33,8 @@ _UNIT = r"[A-Za-z%€$£¥°µ²³/]{1,8}"
 _AMOUNT = re.compile(
     rf"(?:[A-Z]{{3}}\s+|[$€£¥]\s*)?[+-]?\s*(?:[$€£¥]\s*)?(\d[\d.,'\s]*)\s*(?:{_UNIT})?"
 )
-_BARE = re.compile(r"[+-]?\d[\d.,' ]*")  # a number without a unit
-_SEPARATED = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d+)?|(?:[.' ]\d{3})+(?:,\d+)?)$")
+_BARE = re.compile(r"\d[\d.,' ]*")  # a number without a unit
+_SEPARATED = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d+)?|(?:[.' ]\d{3})+(?:,\d+)?)")
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?"
@@ -85,7 +85,7 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
     dates = sum(_DATE.fullmatch(text) is not None for text in sample)
     if sample and dates >= _MOST * len(sample):
         return Taken("date", "its values are dates", date_format(column, name))
-    if all(map(_BARE.fullmatch, sample)) and any(map(_SEPARATED.match, sample)):
+    if _has_thousands(sample, decimal_mark(column)):
         return Taken("number", "its values are numbers with separators of thousands")
     if n_different > _FEW_VALUES and (what := _numbers_as_text(sample)) is not None:
         example = min(filter(_AMOUNT.fullmatch, sample))
@@ -110,14 +110,18 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
     return Taken("category", f"{n_different:,} different value{'' if n_different == 1 else 's'}")
 
 
-def _numbers_as_text(sample: Sequence[str]) -> str | None:
-    """Say how texts are numbers if nine of ten are; None where they are not, or codes such as 01104.
+def _has_thousands(sample: Sequence[str], mark: str) -> bool:
+    """Whether all texts are numbers without a unit, and thousands are separated in one at least."""
+    bare = [text.lstrip("+-") for text in sample]
+    return (
+        any(map(_SEPARATED.fullmatch, bare))
+        and all(map(_BARE.fullmatch, bare))
+        and all(_decimal(text, mark) is not None for text in bare)
+    )
 
-    Examples
-    --------
-    >>> _numbers_as_text(["12 EUR"] * 9 + ["free"]), _numbers_as_text(["01104", "90210"])
-    ('numbers with a unit or separators, most of them', None)
-    """
+
+def _numbers_as_text(sample: Sequence[str]) -> str | None:
+    """Say how texts are numbers if nine of ten are; None where they are not, or codes such as 01104."""
     if not sample or not _mostly_amounts(sample):
         return None
     if all(text.isdigit() for text in sample):
@@ -249,13 +253,7 @@ def decimal_mark(column: "pd.Series") -> str:
 
 
 def _decimal(digits: str, mark: str) -> float | None:
-    """Return the number of digits with separators; None where it is none.
-
-    Examples
-    --------
-    >>> _decimal("1.234,50", ","), _decimal("1,234", "."), _decimal("12,34", "."), _decimal("1 234", ".")
-    (1234.5, 1234.0, None, 1234.0)
-    """
+    """Return the number of digits with separators; None where it is none."""
     digits = re.sub(r"['\s]", "", digits)
     thousands = "," if mark == "." else "."
     whole, _, decimals = digits.partition(mark)

@@ -27,7 +27,7 @@ from tailbatch.data.labels import (
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
 from tailbatch.data.sparse import NumberedNames, framed
 from tailbatch.data.text import first_repeated
-from tailbatch.errors import DataError, require
+from tailbatch.errors import DataError, require, setting
 from tailbatch.seeds import IntArray
 
 if TYPE_CHECKING:
@@ -110,16 +110,16 @@ class MultiLabelDataset:
                 f"X and Y must have the same number of rows, got {self.X.shape[0]:,} "
                 f"and {self.Y.shape[0]:,}"
             )
-        for what, names, matrix in (
-            ("feature", self.feature_names, self.X),
-            ("label", self.label_names, self.Y),
-        ):
+        of = (("feature", self.feature_names, self.X), ("label", self.label_names, self.Y))
+        for what, names, matrix in of:
             if len(names) != matrix.shape[1]:
                 raise DataError(f"{matrix.shape[1]:,} {what} columns have {len(names):,} names")
             if isinstance(names, NumberedNames):
                 continue  # distinct and plain by construction
-            if (repeated := first_repeated(names)) is not None:
-                raise DataError(f"the {what} name {repeated!r} occurs twice; names must be unique")
+            if len(set(names)) < len(names):
+                raise DataError(
+                    f"the {what} name {first_repeated(names)!r} occurs twice; names must be unique"
+                )
             _refuse_half_characters(what, names)
         _refuse_half_characters("dataset", (self.name,))
 
@@ -133,16 +133,17 @@ class MultiLabelDataset:
         """Return sizes, the commonest and rarest label, and what columns were taken for, as tables."""
         counts = np.asarray(self.Y.sum(axis=0)).ravel()
         rows = [
-            ("samples", f"{self.n_samples:,}"),
-            ("features", f"{self.n_features:,}"),
-            ("labels", f"{self.n_labels:,}"),
+            (what, f"{len(names):,}")
+            for what, names in (
+                ("samples", range(self.n_samples)),
+                ("features", self.feature_names),
+                ("labels", counts),
+            )
         ]
         if self.n_labels:
-            ends = (
-                ("commonest label", int(counts.argmax())),
-                ("rarest label", int(counts.argmin())),
-            )
-            rows += [(w, f"{self.label_names[j]}, on {int(counts[j]):,} rows") for w, j in ends]
+            for what, j in ("commonest", int(counts.argmax())), ("rarest", int(counts.argmin())):
+                shown = f"{self.label_names[j]}, on {int(counts[j]):,} rows"
+                rows.append((f"{what} label", shown))
         taken = {} if self.columns is None else self.columns.taken
         rows += [(f"column {name}", f"{kind}: {why}") for name, (kind, why, _) in taken.items()]
         cells = "".join(
@@ -274,6 +275,16 @@ class MultiLabelDataset:
         """
         chosen, Y, label_names = frame_labels(frame, labels)
         columns = Columns(text, kinds or {}, missing, text_encoder, labels)
+        for asked in {*columns.text, *columns.kinds} & set(map(str, chosen)):
+            is_text = asked in columns.text
+            said = (
+                setting("text", asked)
+                if is_text
+                else setting("kinds", {asked: columns.kinds[asked]})
+            )
+            raise DataError(
+                f"the column {asked!r} holds the labels and cannot be a feature, too; leave {said} out"
+            )
         return cls.from_columns(
             frame.drop(columns=chosen), Y, columns, name=name, label_names=label_names
         )
@@ -456,40 +467,27 @@ def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
 
 
 def _checked_features(X: Any) -> Features:
-    if issparse(X):
-        _refuse_complex_or_text(X.dtype)
-        sparse = canonical_csr(X, X.dtype if X.dtype == np.float32 else np.float64)
-        _refuse_not_finite(sparse.data, sparse)
-        return sparse
-    dense = np.asarray(X)
-    if dense.ndim != 2:
-        raise DataError(f"X must have two dimensions (samples, features), got shape {dense.shape}")
-    _refuse_complex_or_text(dense.dtype)
-    if dense.dtype != np.float32:
-        dense = dense.astype(np.float64, copy=False)
-    _refuse_not_finite(dense, dense)
-    return dense
-
-
-def _refuse_complex_or_text(dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "biuf":
+    given = X if issparse(X) else np.asarray(X)
+    if given.ndim != 2:
+        raise DataError(f"X must have two dimensions (samples, features), got shape {given.shape}")
+    if given.dtype.kind not in "biuf":
         raise DataError(
-            f"X must hold real numbers, got dtype {dtype}; for columns of text use from_frame"
+            f"X must hold real numbers, got dtype {given.dtype}; for columns of text use from_frame"
         )
-
-
-def _refuse_not_finite(values: NDArray[Any], X: Features) -> None:
+    dtype = np.float32 if given.dtype == np.float32 else np.float64
+    features = canonical_csr(X, dtype) if issparse(X) else given.astype(dtype, copy=False)
+    values: Any = features.data if issparse(features) else features
     # A sum is finite only if all its terms are, or if it overflows: then we look closely.
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return
-    finite = np.isfinite(values)
-    if not finite.all():
-        row, column = row_and_column(int(np.argmin(finite.ravel())), X)
-        value = values.ravel()[np.argmin(finite.ravel())]
+        looks_finite = np.isfinite(values.sum(dtype=np.float64))
+    if not looks_finite and not (finite := np.isfinite(values).ravel()).all():
+        first = int(np.argmin(finite))
+        row, column = row_and_column(first, features)
         raise DataError(
-            f"X has {value} in row {row}, column {column}; remove or impute such values first"
+            f"X has {values.ravel()[first]} in row {row}, column {column}; remove or impute such values "
+            "first"
         )
+    return features
 
 
 def _blocks(matrix: Any) -> Iterator[tuple[IntArray, IntArray, NDArray[np.float64]]]:

@@ -131,7 +131,7 @@ def stratified_split(
     >>> len(split.train), len(split.validation), len(split.test)
     (16, 4, 0)
     """
-    labels = _present(sparse.csr_array(checked_labels(Y)))
+    labels = sparse.csr_array(checked_labels(Y))
     fractions = np.array([1 - validation - test, validation, test])
     if not (validation >= 0 and test >= 0 and fractions[0] > 0):
         raise DataError(
@@ -142,7 +142,7 @@ def stratified_split(
     wanted = np.flatnonzero(fractions)
     group_of = _checked_groups(groups, labels.shape[0], len(wanted))
     part_of = wanted[_deal_to_unequal_parts(labels, group_of, fractions[wanted], seed)]
-    parts = [np.flatnonzero(part_of == part) for part in range(3)]
+    parts = np.flatnonzero(part_of == 0), np.flatnonzero(part_of == 1), np.flatnonzero(part_of == 2)
     for part, name in enumerate(("train", "validation", "test")):
         if fractions[part] and not parts[part].size:
             raise DataError(
@@ -349,10 +349,9 @@ def _deal(
     """
     n_parts = len(demand)
     tickets = generator.random(n_parts + count).tolist()
-    queue = [
-        (-demand[part].item(), -overall[part].item(), tickets[part], part)
-        for part in range(n_parts)
-    ]
+    queue = list(
+        zip((-demand).tolist(), (-overall).tolist(), tickets, range(n_parts), strict=False)
+    )
     heapify(queue)
     parts = []
     for ticket in tickets[n_parts:]:

@@ -108,15 +108,8 @@ def stored_labels(Y: LabelMatrix) -> LabelMatrix:
     return Y if isinstance(Y, np.ndarray) else Y.toarray()
 
 
-def listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[str, ...]]:
-    """Return the labels of rows that name theirs, and all names, sorted; empty names are none.
-
-    Examples
-    --------
-    >>> Y, names = listed_labels([["bug", "billing"], [], ["bug"]])
-    >>> Y.toarray().astype(int).tolist(), names
-    ([[1, 1], [0, 0], [0, 1]], ('billing', 'bug'))
-    """
+def _listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[str, ...]]:
+    """Return the labels of rows that name theirs, and all names, sorted; empty names are none."""
     rows = [set(row) - {""} for row in rows]
     names = sorted(set().union(*rows))
     position = {name: index for index, name in enumerate(names)}
@@ -227,32 +220,16 @@ def frame_labels(
         if delimiter is None and _is_binary(column):
             return [column.name], _binary_column(column)[:, None], (name,)
         rows = _listed_rows(column, delimiter)
-        Y, label_names = listed_labels(rows)
+        Y, label_names = _listed_labels(rows)
         if not label_names:
             raise DataError(f"the column {name!r} lists no labels at all")
         _refuse_free_text(name, len(rows), Y)
         return [column.name], Y, label_names
-    places = _label_places(names, labels)
+    places = label_places(names, labels)
     chosen = blanked_frame(frame.iloc[:, places])
     if isinstance(labels, str):
         _refuse_half_a_name(chosen, labels)
     return list(chosen.columns), _binary_columns(chosen), tuple(names[place] for place in places)
-
-
-def label_column_names(frame: "pd.DataFrame", labels: FrameLabels) -> list[str]:
-    """Return the names of the columns that hold the labels, whatever is in them.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"length": [1], "tag_a": [0], "tag_b": [1], "tags": ["a;b"]})
-    >>> label_column_names(frame, "tags:;"), label_column_names(frame, "tag_")
-    (['tags'], ['tag_a', 'tag_b'])
-    """
-    names = [str(column) for column in frame.columns]
-    if (listing := _listing_column(names, labels)) is not None:
-        return [listing[0]]
-    return [names[place] for place in _label_places(names, labels)]
 
 
 def rows_of_series(Y: Any, *, known: bool = False) -> Any:
@@ -326,8 +303,14 @@ def _is_binary(column: "pd.Series") -> bool:
     return is_number and set(column.unique()) == {0, 1}
 
 
-def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
-    """Return the positions of 0/1 columns."""
+def label_places(names: list[str], labels: FrameLabels) -> list[int]:
+    """Return the positions of 0/1 columns: the first n, the last -n, those of a prefix, or by name.
+
+    Examples
+    --------
+    >>> label_places(["length", "tag_a", "tag_b"], "tag_"), label_places(["length", "tag_a"], -1)
+    ([1, 2], [1])
+    """
     if isinstance(labels, int):
         if not 0 < abs(labels) <= len(names):
             raise DataError(
@@ -344,6 +327,8 @@ def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
             )
         return places
     position = {name: place for place, name in enumerate(names)}
+    if (repeated := first_repeated(list(map(str, labels)))) is not None:
+        raise DataError(f"labels names the column {repeated!r} twice; remove one")
     for column in map(str, labels):
         if column not in position:
             raise DataError(f"there is no label column {column!r}{columns_text(names, column)}")
@@ -454,15 +439,7 @@ def _bracketed(column: "pd.Series", texts: list[str]) -> list[Collection[str]] |
 
 
 def _parsed_list(text: str) -> set[str] | None:
-    """Return the names in a list written as JSON, by Python or by NumPy; None if it is none.
-
-    Examples
-    --------
-    >>> [sorted(_parsed_list(text)) for text in ("['a', 'b']", '["a"]', "['a' 'b']", "{a, b}", "[]")]
-    [['a', 'b'], ['a'], ['a', 'b'], ['a', 'b'], []]
-    >>> _parsed_list("['a', ['b']]"), _parsed_list("[a b]")
-    (None, None)
-    """
+    """Return the names in a list written as JSON, by Python or by NumPy; None if it is none."""
     inner = "" if text == "set()" else text[1:-1].strip()
     if not inner:
         return set()

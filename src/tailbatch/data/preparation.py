@@ -227,12 +227,12 @@ def _as_published(
         dataset.name,
         mangling.n_labels,
     )
-    mangled = _without_rare_labels(last_columns_as_labels(dataset, mangling))
+    mangled = _without_rare_labels(_last_columns_as_labels(dataset, mangling))
     selected = mangled.with_features(largest_columns(mangled.X, n_features))
     return replace(selected, X=MinMaxScaling.fit(selected.X).transform(selected.X))
 
 
-def last_columns_as_labels(
+def _last_columns_as_labels(
     dataset: MultiLabelDataset, mangling: catalog.AsPublished
 ) -> MultiLabelDataset:
     """Return the dataset with the last columns of its file as labels, as in the paper's script."""

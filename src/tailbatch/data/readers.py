@@ -146,7 +146,7 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] 
         raise DataError(f"{path} is empty: there is nothing to learn from")
     if ending in JSON_LINES:
         return "jsonl"
-    if ending not in TEXT_TABLES and looks_like_libsvm(lines):
+    if ending not in TEXT_TABLES and _looks_like_libsvm(lines):
         return _libsvm
     if ending in TEXT_TABLES or any(mark in lines[0] for mark in (b",", b"\t", b";")):
         return "csv"
@@ -196,14 +196,8 @@ _ROW = re.compile(rb"\s*(?:\d+(?:,\d+)*)?(?:(?:^|\s+)\d+:[-+.\deE]+)*\s*(?:#.*)?
 _SIZES = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")
 
 
-def looks_like_libsvm(lines: Sequence[bytes]) -> bool:
-    """Tell whether lines are LIBSVM rows, the first one perhaps the sizes ``n d q``.
-
-    Examples
-    --------
-    >>> looks_like_libsvm([b"1,3 5:0.2 7:1", b"7:0.5"]), looks_like_libsvm([b"a,b", b"1,2"])
-    (True, False)
-    """
+def _looks_like_libsvm(lines: Sequence[bytes]) -> bool:
+    """Tell whether lines are LIBSVM rows, the first one perhaps the sizes ``n d q``."""
     rows = lines[1:] if _SIZES.fullmatch(lines[0]) else lines
     return any(b":" in row for row in rows) and all(_ROW.fullmatch(row) for row in rows)
 

@@ -157,7 +157,7 @@ class NumberedNames(Sequence[str]):
         return f"{self.prefix}{self.numbers[place]}"
 
     def __iter__(self) -> Iterator[str]:
-        return (f"{self.prefix}{number}" for number in self.numbers)
+        return map(self.prefix.__add__, map(str, self.numbers))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberedNames) and self.prefix == other.prefix:

@@ -16,7 +16,6 @@ import numpy as np
 from tailbatch.data.cells import cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.labels import label_column_names
 from tailbatch.data.text import (
     JSON_LINES,
     PARQUET,
@@ -77,7 +76,6 @@ def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -
     try:
         if columns.labels is None:
             raise DataError(f"it does not say which columns are labels; {_where_labels(frame)}")
-        _refuse_labels_as_features(frame, columns)
         dataset = MultiLabelDataset.from_frame(
             frame,
             labels=columns.labels,
@@ -88,7 +86,7 @@ def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -
             text_encoder=columns.text_encoder,
         )
     except DataError as error:
-        if frame.shape[1] == 1 and (kind or table_kind(path)) == "csv":
+        if frame.shape[1] == 1 and (kind or _table_kind(path)) == "csv":
             raise DataError(
                 f"{path} has one column, {str(frame.columns[0])!r:.60}: no comma, semicolon or tab is in "
                 "its first line; save it with one of them between the columns"
@@ -112,7 +110,7 @@ def read_frame(
         ``"parquet"``, ``"jsonl"`` or ``"csv"``; None finds out by content and name.
     """
     path = Path(path)
-    if (kind or table_kind(path)) == "parquet":
+    if (kind or _table_kind(path)) == "parquet":
         return _parquet_frame(path), []
     raw = b"".join(block for _, block in text_blocks(path))
     try:
@@ -122,12 +120,12 @@ def read_frame(
         text = raw.decode("latin-1")
         notices = [f"line {line} is not UTF-8, so the file is read as Latin-1"]
         _LOGGER.warning("%s: %s", path, notices[0])
-    if (kind or table_kind(path)) == "jsonl":
+    if (kind or _table_kind(path)) == "jsonl":
         return _json_lines(path, text), notices
     return _parse(path, text, as_text), notices
 
 
-def table_kind(path: Path) -> str:
+def _table_kind(path: Path) -> str:
     """Return what a table is written as, by its first bytes and its name."""
     try:
         with path.open("rb") as stream:
@@ -158,21 +156,6 @@ def no_features(dataset: MultiLabelDataset) -> DataError:
         f"{dataset.name} has no column left to predict the labels from: {name!r} is left out ({why}); "
         f"use one, such as {setting('kinds', {name: 'category'})}"
     )
-
-
-def _refuse_labels_as_features(frame: "pd.DataFrame", columns: Columns) -> None:
-    """Refuse to take a column that holds the labels for a feature."""
-    asked = {**columns.kinds, **dict.fromkeys(columns.text, "text")}
-    if not asked or columns.labels is None:
-        return
-    holding = set(label_column_names(frame, columns.labels))
-    for name, kind in asked.items():
-        if name in holding:
-            given = ("text", name) if name in columns.text else ("kinds", {name: kind})
-            raise DataError(
-                f"the column {name!r} holds the labels and cannot be a feature, too; leave "
-                f"{setting(*given)} out"
-            )
 
 
 def _parquet_frame(path: Path) -> "pd.DataFrame":
@@ -350,13 +333,7 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
 
 
 def _other_delimiter(text: str) -> str | None:
-    r"""Return the mark that the first lines have equally often, as a delimiter would be.
-
-    Examples
-    --------
-    >>> _other_delimiter("a|b|tags\n1|2|bug\n"), _other_delimiter("dc:title\nA title\n")
-    ('|', None)
-    """
+    r"""Return the mark that the first lines have equally often, as a delimiter would be."""
     lines = [line for line in text.split("\n", _LINES_COMPARED)[:_LINES_COMPARED] if line.strip()]
     return next(
         (m for m in _OTHER_DELIMITERS if m in lines[0] and len({x.count(m) for x in lines}) == 1),

@@ -73,14 +73,8 @@ def stem(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).stem
 
 
-def unpacked_limit(packed_bytes: int) -> int:
-    """Return how many bytes of text a packed file of that size may unpack to.
-
-    Examples
-    --------
-    >>> unpacked_limit(1000) >> 20, unpacked_limit(10 << 20) >> 20, unpacked_limit(1 << 30) >> 30
-    (4, 1000, 8)
-    """
+def _unpacked_limit(packed_bytes: int) -> int:
+    """Return how many bytes of text a packed file of that size may unpack to."""
     return min(MAX_BYTES, max(MAX_UNPACKED_BYTES, MAX_EXPANSION * packed_bytes))
 
 
@@ -160,7 +154,7 @@ def _unpacked(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-            limit = unpacked_limit(raw.seek(0, SEEK_END)) if packed else MAX_BYTES
+            limit = _unpacked_limit(raw.seek(0, SEEK_END)) if packed else MAX_BYTES
             raw.seek(0)
             with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
                 while chunk := stream.read(_CHUNK):
