@@ -17,7 +17,6 @@ from tailbatch.results import RecordSource, ResultStore, RunSpec, StudyPlan
 from tailbatch.results.archive import (
     SUFFIX,
     Archive,
-    Archives,
     open_records,
     read_archive,
     write_archive,
@@ -41,7 +40,7 @@ def record_files(question: str, root: Path = HERE) -> list[Path]:
 
 def committed(question: str = TABLE) -> RecordSource:
     """Return the committed records of one question."""
-    return Archives(HERE / question, record_files(question))
+    return Archive(HERE / question, record_files(question))
 
 
 def runs_of(question: str) -> dict[str, pd.DataFrame]:

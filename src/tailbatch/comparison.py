@@ -27,7 +27,6 @@ from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, ResultStore, TrainingPlan
 from tailbatch.study import (
-    PlannedStore,
     Study,
     StudyOutcome,
     StudyProgress,
@@ -36,8 +35,7 @@ from tailbatch.study import (
     run_study,
 )
 from tailbatch.study.custom import Entry
-from tailbatch.study.pool import leave_if_started_by_a_script
-from tailbatch.study.sources import FOLD_SEED, facts_of, loaded, time_text
+from tailbatch.study.sources import FOLD_SEED, duration, facts_of, loaded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +131,7 @@ def compare(
     >>> result.table()["strategy"].tolist()
     ['random', 'importance', 'balanced', 'minority']
     """
-    leave_if_started_by_a_script()
+    WorkerPool.leave_if_unguarded()
     place, kept = _place(store)
     datasets = list(_datasets(X, Y, columns, name))
     names = [entry.get("name") if isinstance(entry, Mapping) else entry for entry in models]
@@ -152,7 +150,7 @@ def compare(
             epochs=epochs, batch_size=batch_size, lr=lr
         ),
     )
-    for notice in check_data(study, place):
+    for notice in _check_data(study, place):
         _log.warning("%s", notice)
     if executor is None:
         executor = ThisProcess if workers == 1 else partial(WorkerPool, workers)
@@ -164,28 +162,14 @@ def compare(
             f"{len(outcome.failures)} of {total} runs failed: {outcome.failures[0].message} "
             "(allow_failures=True returns the others)"
         )
-    return Comparison(PlannedStore(place, outcome.plan), outcome, kept)
+    return Comparison(ResultStore(place.path, outcome.plan), outcome, kept)
 
 
-def check_data(study: Study, store: ResultStore) -> list[str]:
+def _check_data(study: Study, store: ResultStore) -> list[str]:
     """Raise if a dataset of a study cannot be read, prepared or dealt to its folds; run nothing.
 
     Return which labels the preparations leave out because they have too few positives.
 
-    Parameters
-    ----------
-    study
-        What is to be run.
-    store
-        Where the facts about the datasets are kept, so that an unchanged file is not read again.
-
-    Examples
-    --------
-    >>> store = ResultStore(tempfile.mkdtemp())
-    >>> check_data(Study(name="try", datasets=["debtags"], n_folds=2000), store)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: n_folds must be from 2 to half the number of rows, got 2000 for ...
     """
     pairs = [(source, name) for source in study.sources for name in study.preparations]
     left_out = []
@@ -236,7 +220,9 @@ class _Bar(logging.Handler):
     def update(self, progress: StudyProgress) -> None:
         finished = progress.done + progress.failed
         share = finished / max(1, progress.total)
-        text = f"{finished} of {progress.total} runs{time_text(progress.seconds_left)}"
+        text = f"{finished} of {progress.total} runs"
+        if progress.seconds_left is not None:
+            text += f", {duration(progress.seconds_left)} left"
         if progress.failed:
             text += f", {progress.failed} failed"
         width = shutil.get_terminal_size().columns - 1  # a full line would wrap

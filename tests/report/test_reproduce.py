@@ -1,6 +1,7 @@
 """The study files beside a report do its runs again, and no others."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -22,7 +23,8 @@ def digests(files, content):
     for text in files.values():
         study = Study.from_dict(tomllib.loads(text))
         names = {source.name: content for source in study.sources}
-        found += [spec.digest for spec in study.specs(names)]
+        # Specs made by hand do not say what was left at its default.
+        found += [replace(spec, by_default={}).digest for spec in study.specs(names)]
     return found
 
 
@@ -44,7 +46,9 @@ def test_a_study_of_the_paper_is_one_file():
         files = study_files(specs, {}, name)
         # Models without batches have no strategies, so they are a grid of their own.
         assert len(files) == len({spec.strategy == NO_BATCHES for spec in specs})
-        assert sorted(digests(files, "ab")) == sorted(spec.digest for spec in specs)
+        assert sorted(digests(files, "ab")) == sorted(
+            replace(spec, by_default={}).digest for spec in specs
+        )
 
 
 def test_runs_that_are_no_grid_are_several_files():

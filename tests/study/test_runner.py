@@ -12,7 +12,7 @@ from study_samples import Here, contents, run_here, tiny_file, tiny_study
 from tailbatch.errors import ResultError, StudyError
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.study import run, run_study, runner
-from tailbatch.study.sources import Forecast, cheapest_first
+from tailbatch.study.sources import Forecast
 
 
 def test_all_runs_are_done_and_kept(tiny, store):
@@ -27,7 +27,7 @@ def test_all_runs_are_done_and_kept(tiny, store):
 def test_resuming_skips_what_is_done(tiny, store, monkeypatch):
     run_here(tiny_study(tiny), store)
     before = contents(store)
-    monkeypatch.setattr(runner, "perform", None)
+    monkeypatch.setattr(runner, "_perform", None)
     outcome = run_here(tiny_study(tiny), store)
     assert (outcome.done, outcome.skipped) == (0, 4)
     assert contents(store) == before
@@ -249,7 +249,7 @@ def test_the_cheapest_runs_come_first(tiny, store, tmp_path):
     large = tiny_file(tmp_path, name="large", n=400)
     study = tiny_study(tiny, datasets=[str(large), str(tiny)], models=["dela", "mlp"])
     facts, _ = runner._look_up(study, store)
-    specs = cheapest_first(study.specs({"tiny": "", "large": ""}), facts)
+    specs = Forecast(facts).cheapest_first(study.specs({"tiny": "", "large": ""}))
     cells = list(dict.fromkeys((spec.dataset, spec.model) for spec in specs))
     assert cells == [("tiny", "mlp"), ("large", "mlp"), ("tiny", "dela"), ("large", "dela")]
     assert [spec.strategy for spec in specs[:2]] == ["random", "adaptive"]

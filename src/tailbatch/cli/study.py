@@ -402,7 +402,6 @@ def _report_on(outcome: "StudyOutcome", folder: Path) -> None:
     from tailbatch.cli import study_display as display
     from tailbatch.report.page import write_report
     from tailbatch.results import ResultStore
-    from tailbatch.study import PlannedStore
 
     _only_errors()
     display.failures(outcome.failures)
@@ -410,7 +409,7 @@ def _report_on(outcome: "StudyOutcome", folder: Path) -> None:
         raise typer.Exit(1)  # there is nothing to report
     page = folder / f"{outcome.plan.name}.html"
     # Another study may have taken the name meanwhile, so the report is on the runs done here.
-    records = PlannedStore(ResultStore(folder), outcome.plan)
+    records = ResultStore(folder, outcome.plan)
     sections = write_report(records, page, study=outcome.plan.name)
     display.summary(sections)
     typer.echo(f"Report: {printable(str(page))}")

@@ -18,7 +18,7 @@ from tailbatch.errors import printable
 from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
 from tailbatch.study import Study, StudyProgress
-from tailbatch.study.sources import duration, time_text
+from tailbatch.study.sources import duration
 
 if TYPE_CHECKING:
     from tailbatch.report.section import Brief, Section
@@ -136,7 +136,8 @@ class Live(logging.Handler):
         if self.progress is None:
             self._announce(progress)
         self.progress = progress
-        left = time_text(progress.seconds_left)
+        known = progress.seconds_left is not None
+        left = f", {duration(progress.seconds_left)} left" if known else ""
         if not self._console.is_terminal:
             if time.monotonic() - self._last >= _EVERY:
                 self._last = time.monotonic()

@@ -6,7 +6,6 @@ from tailbatch.results.record import (
     RunFailure,
     RunRecord,
     StudyPlan,
-    validation_column,
 )
 from tailbatch.results.spec import (
     NO_BATCHES,
@@ -31,5 +30,4 @@ __all__ = [
     "TrainingPlan",
     "parse_pressure",
     "pressure_text",
-    "validation_column",
 ]

@@ -11,7 +11,6 @@ A study resumes from such a file once `read_archive` has put its records into a 
 """
 
 import gzip
-import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +31,10 @@ from tailbatch.results.record import (
     RunRecord,
     StudyPlan,
     from_json,
-    without_nan,
+    to_json,
 )
-from tailbatch.results.spec import SCHEMA, RunSpec
-from tailbatch.results.store import ResultStore, check_key
+from tailbatch.results.spec import RunSpec
+from tailbatch.results.store import ResultStore
 
 #: Validation metrics that are kept for every epoch.
 CURVES = ("macro_auc", "macro_f", "macro_average_precision", "minority_average_precision")
@@ -72,7 +71,7 @@ def open_records(path: Path | str | RecordSource) -> RecordSource:
     path = Path(path)
     if path.is_dir():
         files = [] if (path / "runs").is_dir() else sorted(path.rglob(f"*{SUFFIX}"))
-        return Archives(path, files) if files else ResultStore(path)
+        return Archive(path, files) if files else ResultStore(path)
     if not path.is_file():
         raise ResultError(f"there is no store at {path}: run a study to create one")
     return Archive(path)
@@ -177,10 +176,7 @@ def read_archive(archive: RecordSource, store: ResultStore) -> int:
 
 
 def _line(values: Mapping[str, Any]) -> bytes:
-    text = json.dumps(
-        without_nan({"schema": SCHEMA, **values}), separators=(",", ":"), sort_keys=True
-    )
-    return text.encode() + b"\n"
+    return to_json(values, on_one_line=True).encode()
 
 
 def _compact(record: RunRecord, store: RecordSource) -> dict[str, Any]:
@@ -213,37 +209,44 @@ def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 class Archive(RecordSource):
-    """A file that `write_archive` wrote, read like a store; a damaged one is an error.
+    """Files that `write_archive` wrote, read like a store; a damaged one is an error.
 
-    Nothing is cached: each call reads the file again.
+    Nothing is cached: each call reads the files again.
+
+    Parameters
+    ----------
+    path
+        The file, or the folder of several.
+    files
+        The files of a folder, for instance one per study; each run is in only one of them.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, files: Sequence[Path] | None = None) -> None:
         self.path = Path(path)
+        self._files = [self.path] if files is None else files
 
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
-        """Yield the records in the order of the file, or only those that a study wants."""
+        """Yield the records in the order of the files, or only those that a study wants."""
         wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
-        last, count = "", 0
-        for record in self._made("run", _record):
-            if record.spec.digest <= last:
-                raise ResultError(f"{self.path} has run {record.spec.digest} in the wrong place")
-            last, count = record.spec.digest, count + 1
-            if wanted is None or record.spec.digest in wanted:
-                yield record
-        said = next(self._made("runs", int), None)
-        if count != said:
-            raise ResultError(
-                f"{self.path} has {count} of its {said} runs: copy or export it again"
-            )
+        seen: dict[str, Path] = {}
+        for file in self._files:
+            for record in _records(file):
+                digest = record.spec.digest
+                if digest in seen:
+                    raise ResultError(f"{file} and {seen[digest]} both have run {digest}")
+                seen[digest] = file
+                if wanted is None or digest in wanted:
+                    yield record
 
     def studies(self) -> tuple[StudyPlan, ...]:
         """Return the studies that the records are for, by name."""
-        return tuple(self._made("study", StudyPlan.from_dict))
+        plans = {plan.name: plan for plan in self._made("study", StudyPlan.from_dict)}
+        return tuple(plans[name] for name in sorted(plans))
 
     def failures(self) -> tuple[RunFailure, ...]:
         """Return why runs could not be done, in the order of digests."""
-        return tuple(self._made("failure", RunFailure.from_dict))
+        failures = self._made("failure", RunFailure.from_dict)
+        return tuple(sorted(failures, key=lambda failure: failure.spec.digest))
 
     def datasets(self) -> dict[str, DatasetFacts]:
         """Return the facts of all datasets, by the key they were kept under."""
@@ -254,35 +257,53 @@ class Archive(RecordSource):
         return {}
 
     def _made(self, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made]:
-        """Yield the content of the lines of a kind; an error names the damaged line."""
-        for number, line in self._lines():
-            try:
-                values = from_json(line)
-                if number == 1 and values.get("format") != _FORMAT:
-                    raise ResultError("not the header of a file of records")
-                if kind in values:
-                    yield made(values[kind])
-                elif "run" in values:
-                    return  # they are the last ones
-            except OtherVersionError as error:
-                raise ResultError(f"{self.path} was {error}") from error
-            except (AttributeError, TypeError, ValueError) as error:
-                raise ResultError(
-                    f"line {number} of {self.path} is damaged ({error}): copy or export it again"
-                ) from error
+        for file in self._files:
+            yield from _made(file, kind, made)
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        number = 0
+
+def _records(file: Path) -> Iterator[RunRecord]:
+    """Yield the records of a file, in the order of their digests."""
+    last, count = "", 0
+    for record in _made(file, "run", _record):
+        if record.spec.digest <= last:
+            raise ResultError(f"{file} has run {record.spec.digest} in the wrong place")
+        last, count = record.spec.digest, count + 1
+        yield record
+    said = next(_made(file, "runs", int), None)
+    if count != said:
+        raise ResultError(f"{file} has {count} of its {said} runs: copy or export it again")
+
+
+def _made(file: Path, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made]:
+    """Yield the content of the lines of a kind; an error names the damaged line."""
+    for number, line in _lines(file):
         try:
-            # Read like a dataset: within limits, however large it unpacks.
-            for first, block in text_blocks(self.path):
-                for number, line in enumerate(block.splitlines(), start=first):
-                    yield number, line.decode()
-        except (DataError, UnicodeDecodeError) as error:
+            values = from_json(line)
+            if number == 1 and values.get("format") != _FORMAT:
+                raise ResultError("not the header of a file of records")
+            if kind in values:
+                yield made(values[kind])
+            elif "run" in values:
+                return  # they are the last ones
+        except OtherVersionError as error:
+            raise ResultError(f"{file} was {error}") from error
+        except (AttributeError, TypeError, ValueError) as error:
             raise ResultError(
-                f"{self.path} is incomplete or damaged after line {number} "
-                f"({error}): copy or export it again"
+                f"line {number} of {file} is damaged ({error}): copy or export it again"
             ) from error
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        # Read like a dataset: within limits, however large it unpacks.
+        for first, block in text_blocks(file):
+            for number, line in enumerate(block.splitlines(), start=first):
+                yield number, line.decode()
+    except (DataError, UnicodeDecodeError) as error:
+        raise ResultError(
+            f"{file} is incomplete or damaged after line {number} ({error}): copy or export it again"
+        ) from error
 
 
 def _record(values: Mapping[str, Any]) -> RunRecord:
@@ -305,55 +326,8 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
 def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
     rest = {name: value for name, value in values.items() if name != "key"}
     key = str(values.get("key"))
-    check_key(key)
+    ResultStore.check_key(key)
     return key, DatasetFacts.from_dict(rest)
-
-
-class Archives(RecordSource):
-    """Several archives read as one, for instance one file per study; each run is in only one of them.
-
-    Examples
-    --------
-    >>> Archives(Path("records"), []).studies()
-    ()
-    """
-
-    def __init__(self, path: Path, files: Sequence[Path]) -> None:
-        self.path = path
-        self._archives = [Archive(file) for file in files]
-
-    def records(self, study: str | None = None) -> Iterator[RunRecord]:
-        """Yield the records of one file after the other, or only those that a study wants."""
-        wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
-        seen: dict[str, Path] = {}
-        for archive in self._archives:
-            for record in archive.records():
-                digest = record.spec.digest
-                if digest in seen:
-                    raise ResultError(f"{archive.path} and {seen[digest]} both have run {digest}")
-                seen[digest] = archive.path
-                if wanted is None or digest in wanted:
-                    yield record
-
-    def studies(self) -> tuple[StudyPlan, ...]:
-        """Return the studies that the records are for, by name."""
-        plans = {plan.name: plan for archive in self._archives for plan in archive.studies()}
-        return tuple(plans[name] for name in sorted(plans))
-
-    def failures(self) -> tuple[RunFailure, ...]:
-        """Return why runs could not be done, in the order of digests."""
-        failures = (failure for archive in self._archives for failure in archive.failures())
-        return tuple(sorted(failures, key=lambda failure: failure.spec.digest))
-
-    def datasets(self) -> dict[str, DatasetFacts]:
-        """Return the facts of all datasets, by the key they were kept under."""
-        return {
-            key: facts for archive in self._archives for key, facts in archive.datasets().items()
-        }
-
-    def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
-        """Return nothing, as `Archive.arrays`."""
-        return {}
 
 
 def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from tailbatch.errors import ResultError, printable
 from tailbatch.results.archive import ARRAY_FACTS, CURVES, PERCENT, UNREAD, Arrays, facts_of
-from tailbatch.results.record import RecordSource, RunRecord, with_plain_names
+from tailbatch.results.record import RecordSource, RunRecord
 from tailbatch.results.spec import RunSpec
 
 # The values of an epoch that the report draws; all of them, for 1,625 runs, would not fit in memory.
@@ -107,7 +107,7 @@ def read_store(
         if digest not in done
     )
     specs = {spec.digest: spec for spec in evidence.specs} | wanted
-    runs, absent = with_plain_names(evidence.runs, absent)
+    runs, absent = store.with_plain_names(evidence.runs, absent)
     return replace(
         evidence,
         runs=runs,

@@ -5,10 +5,10 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -24,17 +24,7 @@ _OWN_SCHEMA = re.compile(rb'\n "schema": %d,' % SCHEMA)  # keys of the outermost
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a surrogate pair, which no text file can hold
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
-
-
-def validation_column(metric: str) -> str:
-    """Return the column name of a metric on the validation rows.
-
-    Examples
-    --------
-    >>> validation_column("macro_auc")
-    'validation_macro_auc'
-    """
-    return f"validation_{metric}"
+_Kind = TypeVar("_Kind")
 
 
 class OtherVersionError(ResultError):
@@ -104,14 +94,8 @@ class RunRecord:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a record from plain JSON values."""
-        values = known_fields(cls, values)
-        try:
-            values["spec"] = RunSpec.from_dict(values["spec"])
-            values["history"] = tuple(values["history"])
-            values["labels"] = tuple(values.get("labels", ()))
-            return cls(**values)
-        except (KeyError, TypeError) as error:
-            raise ResultError(f"not a run record: {error}") from error
+        reading: dict[str, Any] = {"spec": RunSpec.from_dict, "history": tuple, "labels": tuple}
+        return _made(cls, values, "a run record", reading)
 
     def row(self) -> dict[str, Any]:
         """Return the run as one row of a table: plain cells only, for CSV and Parquet."""
@@ -127,7 +111,7 @@ class RunRecord:
             **spec,
             **{f"plan_{name}": value for name, value in plan.items()},
             **self.test,
-            **{validation_column(name): value for name, value in self.validation.items()},
+            **{f"validation_{name}": value for name, value in self.validation.items()},
             "best_epoch": self.best_epoch,
             "seconds": self.seconds,
             "max_lag": self.max_lag,
@@ -158,11 +142,7 @@ class RunFailure:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a failure from plain JSON values."""
-        values = known_fields(cls, values)
-        try:
-            return cls(**values | {"spec": RunSpec.from_dict(values["spec"])})
-        except (KeyError, TypeError) as error:
-            raise ResultError(f"not the failure of a run: {error}") from error
+        return _made(cls, values, "the failure of a run", {"spec": RunSpec.from_dict})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,13 +173,8 @@ class StudyPlan:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a study's plan from plain JSON values."""
-        values = known_fields(cls, values)
-        try:
-            values["specs"] = tuple(RunSpec.from_dict(spec) for spec in values["specs"])
-            values["shows"] = tuple(values.get("shows", ()))
-            return cls(**values)
-        except (KeyError, TypeError) as error:
-            raise ResultError(f"not the plan of a study: {error}") from error
+        reading = {"specs": lambda specs: tuple(map(RunSpec.from_dict, specs)), "shows": tuple}
+        return _made(cls, values, "the plan of a study", reading)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,16 +213,29 @@ class DatasetFacts:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make the facts from plain JSON values."""
-        try:
-            return cls(**known_fields(cls, values))
-        except TypeError as error:
-            raise ResultError(f"not the facts of a dataset: {error}") from error
+        return _made(cls, values, "the facts of a dataset", {})
 
 
-def to_json(values: Mapping[str, Any]) -> str:
+def _made(
+    kind: type[_Kind],
+    values: Mapping[str, Any],
+    what: str,
+    reading: Mapping[str, Callable[[Any], Any]],
+) -> _Kind:
+    """Make an object from plain JSON values, some of which are read first."""
+    values = known_fields(kind, values)
+    try:
+        made = {name: make(values[name]) for name, make in reading.items() if name in values}
+        return kind(**values | made)
+    except (KeyError, TypeError) as error:
+        raise ResultError(f"not {what}: {error}") from error
+
+
+def to_json(values: Mapping[str, Any], *, on_one_line: bool = False) -> str:
     """Return plain values and the schema number as text; NaN becomes null."""
-    numbered = {"schema": SCHEMA, **values}
-    return json.dumps(without_nan(numbered), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    plain = _without_nan({"schema": SCHEMA, **values})
+    layout: dict[str, Any] = {"separators": (",", ":")} if on_one_line else {"indent": 1}
+    return json.dumps(plain, sort_keys=True, allow_nan=False, **layout) + "\n"
 
 
 def from_json(text: str) -> dict[str, Any]:
@@ -276,25 +264,20 @@ def _seal(text: str, digest: str) -> str:
 
 
 def sealed_digest(text: bytes) -> str | None:
-    r"""Return the digest of the run that a record's text is about; None if the text was changed.
+    r"""Return the digest of the run that a record of this version is about; None if it was changed.
 
     Twenty times as fast as reading the record, so that resuming can check every one.
 
     Examples
     --------
-    >>> text = _seal('{\n "seed": 0\n}\n', "ab12")
+    >>> text = _seal('{\n "schema": 3,\n "seed": 0\n}\n', "ab12")
     >>> sealed_digest(text.encode()), sealed_digest(text.replace("0", "1", 1).encode())
     ('ab12', None)
     """
     seal = _SEAL.search(text, max(0, len(text) - 200))
-    if seal is None or seal[2].decode() != _checksum(text[: seal.start()]):
+    if seal is None or not _OWN_SCHEMA.search(text):
         return None
-    return seal[1].decode()
-
-
-def is_own_schema(text: bytes) -> bool:
-    """Return whether a record's text is of this version, by a look at the beginning of its lines."""
-    return _OWN_SCHEMA.search(text) is not None
+    return seal[1].decode() if seal[2].decode() == _checksum(text[: seal.start()]) else None
 
 
 def _checksum(text: bytes) -> str:
@@ -306,20 +289,14 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
 
 
-def without_nan(value: Any) -> Any:
-    """Return nested values with None for every number that JSON cannot represent.
-
-    Examples
-    --------
-    >>> without_nan({"auc": float("nan"), "shares": (0.5, float("inf"))})
-    {'auc': None, 'shares': [0.5, None]}
-    """
+def _without_nan(value: Any) -> Any:
+    """Return nested values with None for every number that JSON cannot represent."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): without_nan(item) for name, item in value.items()}
+        return {str(name): _without_nan(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
+        return [_without_nan(item) for item in value]
     return value
 
 
@@ -371,7 +348,20 @@ class RecordSource(ABC):
         written as in study files (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON. Code of the
         user's own has its plain name, and a digest only beside another version of it.
         """
-        return with_plain_names(_table([record.row() for record in self.records(study)]))
+        return self.with_plain_names(_table([record.row() for record in self.records(study)]))
+
+    @staticmethod
+    def with_plain_names(*frames: "pd.DataFrame") -> Any:
+        """Return frames of runs with the names of models, losses and strategies as readers want them."""
+        shown = list(frames)
+        for column in ("model", "loss", "strategy"):
+            columns = [frame[column] for frame in frames if column in frame]
+            plain = plain_names(name for names in columns for name in names.unique())
+            shown = [
+                frame.assign(**{column: frame[column].map(plain)}) if column in frame else frame
+                for frame in shown
+            ]
+        return shown[0] if len(shown) == 1 else shown
 
     def curves(self, study: str | None = None) -> "pd.DataFrame":
         """Return one row per run and epoch: the run's digest and the epoch's entry in its history."""
@@ -394,19 +384,6 @@ class RecordSource(ABC):
         )
 
 
-def with_plain_names(*frames: "pd.DataFrame") -> Any:
-    """Return frames of runs with the names of models, losses and strategies as readers want them."""
-    shown = list(frames)
-    for column in ("model", "loss", "strategy"):
-        names = [name for frame in frames if column in frame for name in frame[column].unique()]
-        plain = plain_names(names)
-        shown = [
-            frame.assign(**{column: frame[column].map(plain)}) if column in frame else frame
-            for frame in shown
-        ]
-    return shown[0] if len(shown) == 1 else shown
-
-
 def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
     return require("pandas", extra="cli").DataFrame(rows)
 
@@ -416,4 +393,4 @@ def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in epoch.items() if name != "validation"}
     scores = epoch.get("validation")
     metrics = scores if isinstance(scores, Mapping) else {}
-    return plain | {validation_column(name): value for name, value in metrics.items()}
+    return plain | {f"validation_{name}": value for name, value in metrics.items()}

@@ -22,7 +22,6 @@ from tailbatch.results.record import (
     RunRecord,
     StudyPlan,
     from_json,
-    is_own_schema,
     sealed_digest,
     to_json,
 )
@@ -59,6 +58,8 @@ class ResultStore(RecordSource):
     ----------
     path
         The folder; it is created when something is first kept.
+    plan
+        See only this study, even if another one has taken its name since.
 
     Examples
     --------
@@ -73,8 +74,9 @@ class ResultStore(RecordSource):
     (True, [0.5])
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, plan: StudyPlan | None = None) -> None:
         self.path = Path(path)
+        self._plan = plan
 
     def has(self, spec: RunSpec) -> bool:
         """Whether the run is done."""
@@ -176,11 +178,13 @@ class ResultStore(RecordSource):
 
     def studies(self) -> tuple[StudyPlan, ...]:
         """Return the studies that use this store, by name."""
+        if self._plan is not None:
+            return (self._plan,)
         return tuple(plan for _, plan in self._kept("studies", StudyPlan.from_dict))
 
     def keep_dataset(self, facts: DatasetFacts, key: str) -> None:
         """Keep a dataset's facts under a key, which is a digest and names its file."""
-        check_key(key)
+        self.check_key(key)
         self._keep("datasets", key, asdict(facts))
 
     def dataset(self, key: str) -> DatasetFacts | None:
@@ -190,6 +194,12 @@ class ResultStore(RecordSource):
     def datasets(self) -> dict[str, DatasetFacts]:
         """Return the facts of all datasets, by the key they were kept under."""
         return dict(self._kept("datasets", DatasetFacts.from_dict))
+
+    @staticmethod
+    def check_key(key: str) -> None:
+        """Raise unless a key is a digest: as the name of a file, it must not lead out of a store."""
+        if not _DIGEST.fullmatch(key):
+            raise ResultError(f"the key of a dataset is 32 hexadecimal digits, got {key!r:.60}")
 
     def tidy(self) -> None:
         """Remove the leftovers of killed writers; files being written, here or elsewhere, stay."""
@@ -244,7 +254,7 @@ class ResultStore(RecordSource):
         except ValueError as error:
             self._set_aside(path, error)
             return None
-        if sealed_digest(text) == path.stem and is_own_schema(text):
+        if sealed_digest(text) == path.stem:
             return path.stem
         record = self._readable(path)
         return None if record is None else record.spec.digest
@@ -279,20 +289,6 @@ class ResultStore(RecordSource):
                 f"the store {self.path} cannot be written ({error.strerror or error}): "
                 "free some space, or choose another folder"
             ) from error
-
-
-def check_key(key: str) -> None:
-    """Raise unless a key is a digest: as the name of a file, it must not lead out of a store.
-
-    Examples
-    --------
-    >>> check_key("../runs/ab12")
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ResultError: the key of a dataset is 32 hexadecimal digits, got '../runs/ab12'
-    """
-    if not _DIGEST.fullmatch(key):
-        raise ResultError(f"the key of a dataset is 32 hexadecimal digits, got {key!r:.60}")
 
 
 def _read(path: Path) -> str:

@@ -3,7 +3,6 @@
 from tailbatch.study.grid import Study, known_studies, load_study
 from tailbatch.study.pool import ThisProcess, WorkerPool
 from tailbatch.study.runner import (
-    PlannedStore,
     StudyOutcome,
     StudyProgress,
     run_study,
@@ -13,7 +12,6 @@ from tailbatch.study.single import run
 from tailbatch.study.sources import Source
 
 __all__ = [
-    "PlannedStore",
     "Source",
     "Study",
     "StudyOutcome",

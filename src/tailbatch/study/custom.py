@@ -39,6 +39,36 @@ class Custom(NamedTuple):
     code: Any
     registered: bool = True
 
+    @classmethod
+    def of(cls, spec: RunSpec) -> "tuple[Custom, ...]":
+        """Return the code from outside the package that a run needs, as known in this process."""
+        customs = []
+        for field, registry in REGISTRIES.items():
+            name = getattr(spec, field)
+            code = registry.loaded(name)
+            if code is not None and not qualified_name(code).startswith("tailbatch."):
+                customs.append(cls(field, name, code, registry.is_registered(name)))
+        return tuple(customs)
+
+    def can_travel(self) -> bool:
+        """Whether another process can import the code; it cannot if a script or notebook defines it."""
+        if qualified_name(self.code).startswith("__main__."):
+            return False
+        try:
+            ForkingPickler.dumps(self.code)
+        except Exception:  # hooks of foreign objects may raise anything
+            return False
+        return True
+
+    def make_known(self) -> None:
+        """Register code that came from another process under the name it has there."""
+        registry = REGISTRIES[self.field]
+        if registry.loaded(self.name) is None:
+            if self.registered:
+                registry.add(self.name, self.code)
+            else:
+                registry.name_of(self.code, self.name.rpartition("_")[0])
+
 
 def named(field: str, entries: Sequence[Entry]) -> Sequence[NamedEntry]:
     """Return a study's entries with names in place of classes and functions.
@@ -77,46 +107,15 @@ def _named(field: str, entry: Any) -> NamedEntry:
     return REGISTRIES[field].name_of(entry, called if isinstance(called, str) else None)
 
 
-def customs_of(spec: RunSpec) -> tuple[Custom, ...]:
-    """Return the code from outside the package that a run needs, as known in this process.
+def settled(field: str, name: str, preset: str | None = None) -> tuple[dict[str, Any], str | None]:
+    """Return the settings that a name stands for if none are given, and the digest of the user's code.
+
+    Settings that are None or False are left out; the digest is None for what is of this package.
 
     Examples
     --------
-    >>> customs_of(RunSpec(dataset="a", dataset_digest="", strategy="hard"))
-    ()
-    """
-    customs = []
-    for field, registry in REGISTRIES.items():
-        name = getattr(spec, field)
-        code = registry.loaded(name)
-        if code is not None and not qualified_name(code).startswith("tailbatch."):
-            customs.append(Custom(field, name, code, registry.is_registered(name)))
-    return tuple(customs)
-
-
-def code_digest(field: str, name: str) -> str | None:
-    """Return the digest of the code behind a name; None if it is this package's.
-
-    Examples
-    --------
-    >>> code_digest("strategy", "hard") is None
-    True
-    """
-    registry = REGISTRIES[field]
-    if name not in registry or qualified_name(registry[name]).startswith("tailbatch."):
-        return None
-    return source_digest(registry[name])
-
-
-def defaults_of(field: str, name: str, preset: str | None = None) -> dict[str, Any]:
-    """Return the settings that a model, loss or strategy takes if none are given, but None and False.
-
-    Examples
-    --------
-    >>> defaults_of("loss", "focal"), defaults_of("model", "logistic")
-    ({'gamma': 2.0}, {})
-    >>> defaults_of("model", "mlp")["hidden"]
-    [512]
+    >>> settled("loss", "focal"), settled("model", "logistic")
+    (({'gamma': 2.0}, None), ({}, None))
     """
     code: Any = CLASSICAL.get(name)
     if code is None and name in REGISTRIES[field]:
@@ -131,58 +130,16 @@ def defaults_of(field: str, name: str, preset: str | None = None) -> dict[str, A
             }
     if preset is not None:
         found |= getattr(code, "presets", {}).get(preset, {})
-    plain = {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
-    return {name: value for name, value in plain.items() if _is_set(value)}
+    plain = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in found.items()
+    }
+    is_own = code is not None and not qualified_name(code).startswith("tailbatch.")
+    return {key: value for key, value in plain.items() if _is_set(value)}, source_digest(
+        code
+    ) if is_own else None
 
 
 def _is_set(value: Any) -> bool:
     if isinstance(value, list):
         return all(isinstance(item, int | float | str) for item in value)
     return isinstance(value, int | float | str) and value is not False
-
-
-def can_travel(custom: Custom) -> bool:
-    """Return whether another process can import the code; it cannot if a script or notebook defines it.
-
-    Examples
-    --------
-    >>> import collections
-    >>> can_travel(Custom("model", "count", collections.Counter))
-    True
-    >>> can_travel(Custom("model", "local", lambda n_features, n_labels: None))
-    False
-    """
-    if qualified_name(custom.code).startswith("__main__."):
-        return False
-    try:
-        ForkingPickler.dumps(custom.code)
-    except Exception:  # hooks of foreign objects may raise anything
-        return False
-    return True
-
-
-def make_known(customs: Sequence[Custom]) -> None:
-    """Register code that came from another process under the names it has there."""
-    for custom in customs:
-        registry = REGISTRIES[custom.field]
-        if registry.loaded(custom.name) is not None:
-            continue
-        if custom.registered:
-            registry.add(custom.name, custom.code)
-        else:
-            registry.name_of(custom.code, custom.name.rpartition("_")[0])
-
-
-def unregistered(spec: RunSpec) -> dict[str, str]:
-    """Return where the code named by a digest is defined, by field of the run.
-
-    Examples
-    --------
-    >>> unregistered(RunSpec(dataset="a", dataset_digest="", strategy="hard"))
-    {}
-    """
-    return {
-        custom.field: qualified_name(custom.code)
-        for custom in customs_of(spec)
-        if not custom.registered
-    }

@@ -1,9 +1,7 @@
 """A study: the runs to compare, given in Python, in a TOML file or on the command line."""
 
-import hashlib
 import itertools
 import math
-import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -32,15 +30,14 @@ from tailbatch.results import (
 )
 from tailbatch.results.spec import GIVEN, known_fields
 from tailbatch.selection import STRATEGIES, default_pressure, make_selector
-from tailbatch.study.custom import Entry, NamedEntry, code_digest, defaults_of, named
-from tailbatch.study.sources import Source, check_distinct
+from tailbatch.study.custom import Entry, NamedEntry, named, settled
+from tailbatch.study.sources import Source
 from tailbatch.training import check_scheduler
 
 MAX_RUNS = 10_000
 """Each planned run costs memory, and a file can ask for any number."""
 
 _MAX_BYTES = 1 << 20  # of a study file
-_NO_LETTERS = re.compile(r"\W+")
 _STUDIES = Path(__file__).parents[1] / "studies"
 
 
@@ -129,7 +126,7 @@ class Study:
             object.__setattr__(self, "plan", TrainingPlan.suited_to(*names))
         if vars(self)["scale"] is None:
             object.__setattr__(self, "scale", defaults.recipe_of(*names).scale)
-        check_distinct(self.sources)
+        self._check_sources()
         check_known("metric", self.plan.best_by, METRICS, error=StudyError)
         check_known("scaling", self.scale, [*SCALINGS, "auto"], error=StudyError)
         for preparation in self.preparations:
@@ -172,6 +169,7 @@ class Study:
             What the scaling ``"auto"`` is for each dataset and preparation; without it, no such run can
             be kept.
         """
+        remembered = cache(settled)
         suited = scales if scales is not None and self.scale == "auto" else {}
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
@@ -204,12 +202,13 @@ class Study:
                 strategy_options=choice.options,
                 seed=choice.seed,
                 scale=suited.get((source.name, preparation), self.scale),
-                **self._named_code(
+                **_beside_names(
+                    remembered,
                     {
                         **learner.fields,
                         "strategy": choice.strategy,
                         "strategy_options": choice.options,
-                    }
+                    },
                 ),
             )
             for (source, preparation), learner, fold, size, candidate in itertools.product(*axes)
@@ -219,23 +218,6 @@ class Study:
         for spec in specs:
             once.setdefault(spec.digest, spec)
         return tuple(once.values())
-
-    def _named_code(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a run says of its model, loss and strategy beside their names and settings."""
-        settled = {
-            field: self._settled(field, fields[field], fields[given].get("preset"))
-            for field, given in GIVEN.items()
-            if fields.get(field) is not None
-        }
-        return {
-            "by_default": {field: unset for field, (unset, _) in settled.items() if unset},
-            "code": {field: code for field, (_, code) in settled.items() if code},
-        }
-
-    @cached_property
-    def _settled(self) -> Callable[[str, str, Any], tuple[dict[str, Any], str | None]]:
-        """Returns the defaults behind a name, and the digest of the user's code; each found once."""
-        return cache(lambda *named: (defaults_of(*named), code_digest(*named[:2])))
 
     def _concerning(
         self, learner: "_Learner", batch_size: int, choice: "_Choice"
@@ -247,6 +229,17 @@ class Study:
             yield size, _Choice(NO_BATCHES, None, loss, choice.seed, {})
         elif choice.strategy != NO_BATCHES:
             yield batch_size, choice
+
+    def _check_sources(self) -> None:
+        """Raise if two different sources share a name: their records could not be told apart."""
+        seen: dict[str, Source] = {}
+        for source in self.sources:
+            other = seen.setdefault(source.name, source)
+            if other != source:
+                raise StudyError(
+                    f"two datasets are called {source.name} ({other.file or 'catalog'} and "
+                    f"{source.file or 'catalog'}): give one of them another name"
+                )
 
     def _check_batches(self) -> None:
         strategies = {_settings(entry)[0] for entry in self.strategies}
@@ -344,6 +337,19 @@ class Study:
         return cls.from_dict(_read(path), quick=quick)
 
 
+def _beside_names(remembered: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run says of its model, loss and strategy beside their names and settings."""
+    found = {
+        field: remembered(field, fields[field], fields[given].get("preset"))
+        for field, given in GIVEN.items()
+        if fields.get(field) is not None
+    }
+    return {
+        "by_default": {field: unset for field, (unset, _) in found.items() if unset},
+        "code": {field: code for field, (_, code) in found.items() if code},
+    }
+
+
 @dataclass(frozen=True)
 class _Learner:
     """A model with a loss: the fields of a run that describe it, and its own learning rate, if any."""
@@ -417,29 +423,6 @@ def load_study(name_or_path: str, *, quick: bool = False) -> Study:
     known = known_studies()
     check_known("study or study file", name_or_path, known, error=StudyError)
     return Study.from_toml(known[name_or_path], quick=quick)
-
-
-def name_of_its_own(name: str, datasets: Sequence[str], runs: Iterable[str]) -> str:
-    """Return a name unique to a study of these runs, made from its data and a digest of its runs.
-
-    Parameters
-    ----------
-    name
-        What it begins with.
-    datasets
-        Their names; the first is shown.
-    runs
-        The digests of the runs, in any order.
-
-    Examples
-    --------
-    >>> name_of_its_own("compare", ["scene", "yeast"], ["ab12", "cd34"])
-    'compare-scene-and-1-more-dbfa1458'
-    """
-    shown = _NO_LETTERS.sub("-", datasets[0])[:40].strip("-") if datasets else ""
-    more = f"and-{len(datasets) - 1}-more" if len(datasets) > 1 else ""
-    digest = hashlib.sha256("\n".join(sorted(runs)).encode()).hexdigest()[:8]
-    return "-".join(filter(None, (name, shown, more, digest)))
 
 
 def _read(path: Path) -> dict[str, Any]:

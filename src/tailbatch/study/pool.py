@@ -38,10 +38,20 @@ class WorkerPool(ProcessPoolExecutor):
     """
 
     def __init__(self, workers: int) -> None:
-        leave_if_started_by_a_script()
+        self.leave_if_unguarded()
         context = multiprocessing.get_context("spawn")
         theirs, self._lifeline = context.Pipe(duplex=False)
         super().__init__(workers, context, initializer=_start_worker, initargs=(theirs,))
+
+    @staticmethod
+    def leave_if_unguarded() -> None:
+        """End a worker that was about to start workers of its own, because its script has no main guard.
+
+        A new process first runs the script that started it, all but what is guarded by
+        ``if __name__ == "__main__"``. The process that started it says so (`run_study`).
+        """
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            os._exit(_UNGUARDED)
 
     @property
     def ran_the_script_again(self) -> bool:
@@ -54,16 +64,6 @@ class WorkerPool(ProcessPoolExecutor):
         if cancel_futures:
             self._lifeline.close()
         super().shutdown(wait, cancel_futures=cancel_futures)
-
-
-def leave_if_started_by_a_script() -> None:
-    """End a worker that was about to start workers of its own, because its script has no main guard.
-
-    A new process first runs the script that started it, all but what is guarded by
-    ``if __name__ == "__main__"``. The process that started it says so (`run_study`).
-    """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        os._exit(_UNGUARDED)
 
 
 class ThisProcess(Executor):

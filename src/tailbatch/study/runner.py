@@ -1,7 +1,9 @@
 """Runs a study: in parallel, cheapest first, resumed after a crash, each run once."""
 
 import errno
+import hashlib
 import logging
+import re
 import time
 import traceback
 from collections import Counter, deque
@@ -13,11 +15,11 @@ from pathlib import Path
 
 from tailbatch.errors import ResultError, StudyError, TailbatchError, TrainingInterrupted
 from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
-from tailbatch.study.custom import Custom, can_travel, customs_of, make_known
-from tailbatch.study.grid import Study, name_of_its_own
-from tailbatch.study.pool import ThisProcess, interruptible, leave_if_started_by_a_script
+from tailbatch.study.custom import Custom
+from tailbatch.study.grid import Study
+from tailbatch.study.pool import ThisProcess, WorkerPool, interruptible
 from tailbatch.study.single import run_and_keep
-from tailbatch.study.sources import Forecast, Source, cheapest_first, facts_of, scales_of
+from tailbatch.study.sources import Forecast, Source, facts_of, scales_of
 
 ATTEMPTS = 2
 _TICK = 0.5  # seconds between checks of the runs in progress
@@ -74,28 +76,8 @@ class StudyOutcome:
     plan: StudyPlan = field(repr=False)
 
 
-class PlannedStore(ResultStore):
-    """A view of a store with one study, under this plan, even if its name has been reused since.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> store, plan = ResultStore(tempfile.mkdtemp()), StudyPlan(name="mine", specs=(), title="Mine")
-    >>> PlannedStore(store, plan).study("mine").title
-    'Mine'
-    """
-
-    def __init__(self, store: ResultStore, plan: StudyPlan) -> None:
-        super().__init__(store.path)
-        self._plan = plan
-
-    def studies(self) -> tuple[StudyPlan, ...]:
-        """Return the one study of this view."""
-        return (self._plan,)
-
-
 @dataclass(frozen=True)
-class Job:
+class _Job:
     """A run for a worker: the spec, its dataset and store, and how often it saves.
 
     `customs` are the strategies, models and losses from outside the package that the spec names.
@@ -109,7 +91,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class JobOutcome:
+class _JobOutcome:
     """How a job ended; errors are text, which every kind of executor can pass on."""
 
     seconds: float
@@ -119,24 +101,25 @@ class JobOutcome:
     no_room: bool = False
 
 
-def perform(job: Job) -> JobOutcome:
+def _perform(job: _Job) -> _JobOutcome:
     """Do a run in this process and keep its record; return an error as text instead of raising it."""
     start = time.perf_counter()
     try:
         with interruptible():
-            make_known(job.customs)
+            for custom in job.customs:
+                custom.make_known()
             run_and_keep(job.spec, job.source, ResultStore(job.store), job.checkpoint_every)
     except (KeyboardInterrupt, TrainingInterrupted):
-        return JobOutcome(time.perf_counter() - start, interrupted=True)
+        return _JobOutcome(time.perf_counter() - start, interrupted=True)
     except Exception as error:
         cause = error.__cause__ if isinstance(error, ResultError) else error
-        return JobOutcome(
+        return _JobOutcome(
             time.perf_counter() - start,
             error=_in_words(error),
             traceback=traceback.format_exc(),
             no_room=isinstance(cause, OSError) and cause.errno in _NO_ROOM,
         )
-    return JobOutcome(time.perf_counter() - start)
+    return _JobOutcome(time.perf_counter() - start)
 
 
 def _in_words(error: Exception) -> str:
@@ -197,32 +180,32 @@ def run_study(
     >>> [facts.name for facts in store.datasets().values()]
     ['debtags']
     """
-    leave_if_started_by_a_script()
+    WorkerPool.leave_if_unguarded()
     store.tidy()
     for notice in study.notices:
         _log.warning("%s", notice)
     facts, unreadable = _look_up(study, store)
     digests = {s.name: facts[s.name].digest if s.name in facts else "" for s in study.sources}
-    specs = cheapest_first(study.specs(digests, scales_of(facts.values())), facts)
+    specs = Forecast(facts).cheapest_first(study.specs(digests, scales_of(facts.values())))
     name = study.name
     if own_name:
-        name = name_of_its_own(name, list(digests), (spec.digest for spec in specs))
+        name = _name_of_its_own(name, list(digests), [spec.digest for spec in specs])
     plan = StudyPlan(name=name, specs=specs, title=study.title, shows=tuple(study.shows))
     store.keep_study(plan)
     runner = _Runner(store, Forecast(facts), workers, total=len(specs), listen=listen)
     sources = {source.name: source for source in study.sources}
     done = store.done()
-    here: list[Job] = []
+    here: list[_Job] = []
     for spec in specs:
         if spec.digest in done:
             runner.skip(spec)
         elif spec.dataset in unreadable:
             runner.fail(spec, unreadable[spec.dataset])
         else:
-            customs = customs_of(spec)
+            customs = Custom.of(spec)
             folder = store.path.resolve()
-            job = Job(spec, sources[spec.dataset], folder, checkpoint_every, customs)
-            (runner.waiting if all(map(can_travel, customs)) else here).append(job)
+            job = _Job(spec, sources[spec.dataset], folder, checkpoint_every, customs)
+            (runner.waiting if all(custom.can_travel() for custom in customs) else here).append(job)
     runner.tell()
     runner.work_off(executor)
     if here:
@@ -233,9 +216,17 @@ def run_study(
     return StudyOutcome(runner.done, runner.skipped, tuple(runner.failures), plan)
 
 
-def _say_who_stays(jobs: Iterable[Job]) -> None:
+def _name_of_its_own(name: str, datasets: Sequence[str], digests: Iterable[str]) -> str:
+    """Return a name unique to a study of these runs: ``compare-scene-and-1-more-dbfa1458``."""
+    shown = re.sub(r"\W+", "-", datasets[0])[:40].strip("-") if datasets else ""
+    more = f"and-{len(datasets) - 1}-more" if len(datasets) > 1 else ""
+    digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()[:8]
+    return "-".join(filter(None, (name, shown, more, digest)))
+
+
+def _say_who_stays(jobs: Iterable[_Job]) -> None:
     customs = {custom[:2]: custom for job in jobs for custom in job.customs}
-    names = [f"{c.field} {c.name}" for c in customs.values() if not can_travel(c)]
+    names = [f"{c.field} {c.name}" for c in customs.values() if not c.can_travel()]
     _log.info(
         "%s: other processes cannot import this code, so its runs are done in this process",
         ", ".join(names),
@@ -331,8 +322,8 @@ class _Runner:
     ) -> None:
         self.store, self.forecast, self.workers = store, forecast, workers
         self.total, self.listen = total, listen
-        self.waiting: deque[Job] = deque()
-        self.under_way: dict[Future[JobOutcome], Job] = {}
+        self.waiting: deque[_Job] = deque()
+        self.under_way: dict[Future[_JobOutcome], _Job] = {}
         self.done = self.skipped = 0
         self.failures: list[RunFailure] = []
         self._attempts: Counter[str] = Counter()
@@ -376,7 +367,7 @@ class _Runner:
             while self.waiting and len(self.under_way) < limit:
                 job = self._next()
                 try:
-                    self.under_way[pool.submit(perform, job)] = job
+                    self.under_way[pool.submit(_perform, job)] = job
                 except BrokenExecutor:
                     self.waiting.appendleft(job)
                     raise
@@ -386,7 +377,7 @@ class _Runner:
                 self._close(self.under_way.pop(future), outcome)
             self.tell()
 
-    def _next(self) -> Job:
+    def _next(self) -> _Job:
         """Take the first run that is not in progress elsewhere, or the first of all."""
         for position, job in enumerate(self.waiting):
             if not self.store.is_under_way(job.spec):
@@ -394,7 +385,7 @@ class _Runner:
                 return job
         return self.waiting.popleft()
 
-    def _close(self, job: Job, outcome: JobOutcome) -> None:
+    def _close(self, job: _Job, outcome: _JobOutcome) -> None:
         spec = job.spec
         self._suspects.discard(spec.digest)
         if outcome.no_room:
@@ -429,7 +420,7 @@ class _Runner:
         self._suspects.update(job.spec.digest for job in jobs)
         self._put_back(jobs)
 
-    def _put_back(self, jobs: Sequence[Job]) -> None:
+    def _put_back(self, jobs: Sequence[_Job]) -> None:
         for job in jobs:
             self.store.note_pause(job.spec)
         self.waiting.extendleft(reversed(jobs))

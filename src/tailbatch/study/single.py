@@ -31,9 +31,10 @@ from tailbatch.metrics import (
 )
 from tailbatch.models import MultiLabelModel, make_model, seeded
 from tailbatch.models.blocks import label_bce
+from tailbatch.registry import qualified_name
 from tailbatch.results import ResultStore, RunRecord, RunSpec
 from tailbatch.selection import Geometric, Selector, make_selector, strategy_settings
-from tailbatch.study.custom import unregistered
+from tailbatch.study.custom import Custom
 from tailbatch.study.sources import Source, parts_of
 from tailbatch.training import (
     Callback,
@@ -298,7 +299,7 @@ def _diagnostics(spec: RunSpec, train: MultiLabelDataset, training: Training) ->
         drawn = warm_up * train.n_samples + (epochs - warm_up) * steps // epochs * batch_size
     budget = {**said, "steps": steps, "drawn_samples": drawn}
     # The name alone does not let anyone else repeat such a run.
-    own = unregistered(spec)
+    own = {each.field: qualified_name(each.code) for each in Custom.of(spec) if not each.registered}
     return budget | {"unregistered": own} if own else budget
 
 

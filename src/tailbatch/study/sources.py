@@ -82,12 +82,12 @@ class Source:
             labels = tuple(labels) if isinstance(labels, list) else labels
             path = Path(str(entry["path"]))
             columns = tuple((key, _hashable(entry[key])) for key in _COLUMNS if entry.get(key))
-            return cls(str(entry.get("name", file_name(path))), _existing(path), labels, columns)
+            return cls(str(entry.get("name", _file_name(path))), _existing(path), labels, columns)
         if entry.casefold() in catalog():
             return cls(entry.casefold())
         path = Path(entry)
         if path.suffix or _exists(path):
-            return cls(file_name(path), _existing(path))
+            return cls(_file_name(path), _existing(path))
         check_known("dataset or file", entry, catalog(), error=StudyError)
         return cls(entry)
 
@@ -122,14 +122,8 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def file_name(path: Path) -> str:
-    """Return the name of a file's dataset: the file's name without suffixes.
-
-    Examples
-    --------
-    >>> file_name(Path("data/mine.arff.gz"))
-    'mine'
-    """
+def _file_name(path: Path) -> str:
+    """Return the name of a file's dataset: the file's name without suffixes."""
     return path.name.partition(".")[0] or path.name
 
 
@@ -144,18 +138,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name no file can have
         return False
-
-
-def check_distinct(sources: Iterable[Source]) -> None:
-    """Raise if two different sources share a name: their records could not be told apart."""
-    seen: dict[str, Source] = {}
-    for source in sources:
-        other = seen.setdefault(source.name, source)
-        if other != source:
-            raise StudyError(
-                f"two datasets are called {source.name} ({other.file or 'catalog'} and "
-                f"{source.file or 'catalog'}): give one of them another name"
-            )
 
 
 def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) -> DatasetFacts:
@@ -271,45 +253,9 @@ _MODELS |= {"logistic": 0.1, "balanced_logistic": 0.1, "forest": 0.2, "boosting"
 _ENOUGH = 3
 
 
-def cost(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> float:
-    """Return a rough, unitless cost of a run: rows x epochs x width x model.
-
-    Examples
-    --------
-    >>> sizes = {"full": {"n_samples": 100, "n_features": 10, "n_labels": 2}}
-    >>> known = DatasetFacts(name="a", path="", size=0, modified=0, digest="", facts=sizes)
-    >>> mlp, dela = (RunSpec(dataset="a", dataset_digest="", model=name) for name in ("mlp", "dela"))
-    >>> cost(mlp, {"a": known}) < cost(dela, {"a": known})
-    True
-    """
+def _size(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> Mapping[str, Any]:
     known = facts.get(spec.dataset)
-    size = known.facts.get(spec.preparation, {}) if known else {}
-    width = 500 + size.get("n_features", 0) + 20 * size.get("n_labels", 0)
-    n_samples = int(size.get("n_samples", 1))
-    rows = n_samples * spec.plan.n_epochs(n_samples)
-    return float(rows * width * _MODELS.get(spec.model, 1))
-
-
-def epochs_of(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> int:
-    """Return how many epochs a run has, as far as the size of its dataset is known.
-
-    Examples
-    --------
-    >>> epochs_of(RunSpec(dataset="a", dataset_digest=""), {})
-    100
-    """
-    known = facts.get(spec.dataset)
-    size = known.facts.get(spec.preparation, {}) if known else {}
-    if "n_samples" not in size:
-        return spec.plan.epochs
-    return spec.plan.n_epochs(round(size["n_samples"] * (1 - 1 / spec.n_folds)))
-
-
-def cheapest_first(
-    specs: Iterable[RunSpec], facts: Mapping[str, DatasetFacts]
-) -> tuple[RunSpec, ...]:
-    """Return the runs ordered by cost; runs that are compared cost the same and stay together."""
-    return tuple(sorted(specs, key=lambda spec: cost(spec, facts)))
+    return known.facts.get(spec.preparation, {}) if known else {}
 
 
 class Forecast:
@@ -344,7 +290,7 @@ class Forecast:
         """Learn from a finished run."""
         self._done[_cell(spec)] += 1
         self._seconds[_cell(spec)] += seconds
-        self._cost += cost(spec, self._facts)
+        self._cost += self._units(spec)
         self._time += seconds
 
     def knows(self, spec: RunSpec) -> bool:
@@ -359,28 +305,30 @@ class Forecast:
 
     def share_done(self, spec: RunSpec, epochs: int) -> float:
         """Return which share of a run is done after so many epochs."""
-        return min(1.0, epochs / epochs_of(spec, self._facts))
+        size = _size(spec, self._facts)
+        rows = round(size.get("n_samples", 1) * (1 - 1 / spec.n_folds))
+        return min(1.0, epochs / spec.plan.n_epochs(rows))
+
+    def cheapest_first(self, specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:
+        """Return the runs by cost; runs that are compared cost the same and stay together."""
+        return tuple(sorted(specs, key=self._units))
 
     def _one(self, spec: RunSpec) -> float:
         cell = _cell(spec)
         if cell in self._done:
             return self._seconds[cell] / self._done[cell]
-        return cost(spec, self._facts) * self._time / self._cost
+        return self._units(spec) * self._time / self._cost
+
+    def _units(self, spec: RunSpec) -> float:
+        """Return a rough cost without a unit: rows x epochs x width x model."""
+        size = _size(spec, self._facts)
+        n_samples = int(size.get("n_samples", 1))
+        width = 500 + size.get("n_features", 0) + 20 * size.get("n_labels", 0)
+        return float(n_samples * spec.plan.n_epochs(n_samples) * width * _MODELS.get(spec.model, 1))
 
 
 def _cell(spec: RunSpec) -> Cell:
     return spec.dataset, spec.preparation, spec.model, spec.plan.epochs, spec.plan.batch_size
-
-
-def time_text(seconds: float | None) -> str:
-    """Return a forecast as text, for the end of a sentence.
-
-    Examples
-    --------
-    >>> time_text(None), time_text(42)
-    ('', ', about 42 s left')
-    """
-    return "" if seconds is None else f", {duration(seconds)} left"
 
 
 def duration(seconds: float | None) -> str:
