@@ -26,7 +26,7 @@ from tailbatch.analysis.labels import (
     pooled_average_precision,
 )
 from tailbatch.analysis.verdicts import best_setting, mean_ranks, tuned, wilcoxon_by_model
-from tailbatch.report.sections.checks import in_words
+from tailbatch.report.sections.checks import _in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
 from tailbatch.selection.make import STRATEGIES
@@ -250,7 +250,7 @@ def test_fairness_finds_a_warm_up_that_differs(grid):
     assert (fairness_checks(grid.runs)["verdict"] == "agrees").all()
     spoiled = grid.runs.copy()
     spoiled.loc[spoiled.index[0], "warm_up_digest"] = "another"
-    checks = in_words(fairness_checks(spoiled), RANDOM).set_index("check")
+    checks = _in_words(fairness_checks(spoiled), RANDOM).set_index("check")
     assert checks.loc["Weights at the end of the warm-up", "verdict"] == "differs"
     assert "of 12 groups" in checks.loc["Weights at the end of the warm-up", "detail"]
 
@@ -259,7 +259,7 @@ def test_fairness_finds_a_warm_up_that_differs(grid):
 def test_a_baseline_that_is_still_learning_is_no_fair_one(grid, best, verdict):
     runs = grid.runs.assign(plan_epochs=10, best_epoch=5)
     runs.loc[runs["arm"] == RANDOM, "best_epoch"] = best
-    checks = in_words(fairness_checks(runs), RANDOM).set_index("check")
+    checks = _in_words(fairness_checks(runs), RANDOM).set_index("check")
     found = checks.loc["End of the training and end of learning"]
     assert found["verdict"] == verdict
     assert "runs of random were best in their last epochs" in found["detail"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from report.synthetic import make_specs
 from study_samples import contents, run_here, tiny_file, tiny_study
 from tailbatch.report.page import write_report
-from tailbatch.report.reproduce import grids, study_files
+from tailbatch.report.reproduce import _grids, study_files
 from tailbatch.results import NO_BATCHES, DatasetFacts, ResultStore, RunSpec
 from tailbatch.study import Study, known_studies, load_study
 
@@ -31,7 +31,7 @@ def digests(files, content):
 @given(CELLS)
 def test_grids_stand_for_each_row_once(rows):
     made = []
-    for columns in grids(rows):
+    for columns in _grids(rows):
         cells = [()]
         for values in columns:
             cells = [(*cell, value) for cell in cells for value in values]

@@ -16,9 +16,9 @@ from tailbatch.analysis.fairness import fairness_checks
 from tailbatch.analysis.inference import Gain
 from tailbatch.analysis.verdicts import Best, Setting
 from tailbatch.errors import printable
-from tailbatch.report.export import csv_text, latex_text, markdown_text
+from tailbatch.report.export import _latex_text, _markdown_text, csv_text
 from tailbatch.report.panels import gains_figure
-from tailbatch.report.sections.checks import in_words
+from tailbatch.report.sections.checks import _in_words
 from tailbatch.report.sections.summary import headline, sentences
 from tailbatch.report.style import looks
 
@@ -165,7 +165,7 @@ def test_csv_cells_are_never_formulas(name):
 
 @given(st.text(alphabet=st.characters(categories=("L", "N", "P", "S")), max_size=20))
 def test_latex_cells_have_no_live_characters(name):
-    text = latex_text(pd.DataFrame({"label": pd.Series([name], dtype=object)}), "Labels")
+    text = _latex_text(pd.DataFrame({"label": pd.Series([name], dtype=object)}), "Labels")
     cell = text.split("\\midrule\n")[1].split(" \\\\\n")[0]
     dead = re.sub(r"\\text[a-z]+\{\}|\\[{}$&#%_]|\$\\(rightarrow|uparrow|downarrow|pm)\$", "", cell)
     assert not re.search(r"[\\{}$&#%_^~]", dead)
@@ -173,7 +173,7 @@ def test_latex_cells_have_no_live_characters(name):
 
 def test_markdown_cells_stay_in_their_column():
     name = "a | b </td> `code` [link](javascript:x) _em_"
-    row = markdown_text(pd.DataFrame({"label": [name]}), "Labels").splitlines()[-1]
+    row = _markdown_text(pd.DataFrame({"label": [name]}), "Labels").splitlines()[-1]
     assert row == r"| a \| b &lt;/td> \`code\` \[link\](javascript:x) \_em\_ |"
 
 
@@ -211,7 +211,7 @@ def runs_of_the_baseline(**plan):
     ],
 )
 def test_it_is_said_whether_the_best_epoch_tells_the_end_of_learning(plan, verdict, detail):
-    checks = in_words(fairness_checks(runs_of_the_baseline(**plan)), RANDOM).set_index("check")
+    checks = _in_words(fairness_checks(runs_of_the_baseline(**plan)), RANDOM).set_index("check")
     found = checks.loc["End of the training and end of learning"]
     assert found["verdict"] == verdict
     assert detail in found["detail"]

@@ -140,7 +140,7 @@ def paired(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class PairedRuns:
+class _PairedRuns:
     """The paired runs of one dataset and model.
 
     Attributes
@@ -155,7 +155,7 @@ class PairedRuns:
     folds: np.ndarray
 
 
-def cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, PairedRuns]:
+def _cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, _PairedRuns]:
     """Return the paired runs of each dataset and model as arrays.
 
     Examples
@@ -163,7 +163,7 @@ def cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, PairedRuns]:
     >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": [1, 0, 0, 1], "seed": 0,
     ...                      "arm": [Arm("random")] * 2 + [Arm("adaptive")] * 2,
     ...                      "macro_f": [0.2, 0.1, 0.3, 0.4]})
-    >>> (cell,) = cells(runs, ["macro_f"]).values()
+    >>> (cell,) = _cells(runs, ["macro_f"]).values()
     >>> {str(arm): values.ravel().tolist() for arm, values in cell.arms.items()}
     {'random': [0.1, 0.2], 'adaptive': [0.3, 0.4]}
     """
@@ -177,7 +177,7 @@ def cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, PairedRuns]:
         arms.setdefault(Cell(data, learner), {})[arm] = places[data, learner, arm]
     folds = compared["fold"].to_numpy()
     return {
-        cell: PairedRuns(
+        cell: _PairedRuns(
             {arm: values[at] for arm, at in rows.items()}, folds[next(iter(rows.values()))]
         )
         for cell, rows in arms.items()
@@ -191,7 +191,7 @@ def results(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     ``best``: whether no arm of the cell has a better mean, and at least one a worse mean.
     """
     rows, ratio = [], held_out_ratio(runs)
-    for at, cell in cells(runs, metrics).items():
+    for at, cell in _cells(runs, metrics).items():
         for arm, block in cell.arms.items():
             for metric, values in zip(metrics, block.T, strict=True):
                 known = ~np.isnan(values)
@@ -272,7 +272,7 @@ def between_models(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _pairs(runs: pd.DataFrame, metrics: list[str]) -> Iterator[tuple[Cell, Arm, str, Pairs]]:
     """Yield cell, arm, metric, and the values of the arm and the baseline."""
-    paired_cells = cells(runs, metrics)
+    paired_cells = _cells(runs, metrics)
     base = min((arm for cell in paired_cells.values() for arm in cell.arms), default=None)
     for at, cell in paired_cells.items():
         if base is None or base not in cell.arms:

@@ -70,7 +70,7 @@ def still_learning(runs: pd.DataFrame) -> "pd.Series[bool]":
     return late & (runs["plan_schedule"] != "cosine") if "plan_schedule" in runs else late
 
 
-def best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
+def _best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
     """Return of which runs the best epoch can tell whether they were still learning.
 
     It takes several evaluations, and a rate that does not end at zero, as under a cosine.
@@ -79,9 +79,9 @@ def best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
     --------
     >>> runs = pd.DataFrame({"steps": 500, "plan_epochs": [100, 100, 100, 1],
     ...                      "plan_evaluate_every": [1, 1000, 100, 1]})
-    >>> best_epoch_tells(runs).tolist()
+    >>> _best_epoch_tells(runs).tolist()
     [True, False, True, False]
-    >>> best_epoch_tells(runs.assign(steps=None)).tolist()
+    >>> _best_epoch_tells(runs.assign(steps=None)).tolist()
     [True, True, True, False]
     """
     tells = runs["plan_epochs"] != 1
@@ -95,7 +95,7 @@ def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:
     if runs.empty or not {"best_epoch", "plan_epochs"} <= set(runs):
         return "learned", "not recorded", 0, 0
     baseline = runs[runs["arm"] == baseline_arm(runs["arm"])]
-    late = still_learning(baseline[best_epoch_tells(baseline)])
+    late = still_learning(baseline[_best_epoch_tells(baseline)])
     if late.empty:
         return "learned", "cannot be told", 0, len(baseline)
     return "learned", "agrees" if late.mean() <= 0.5 else "differs", int(late.sum()), len(late)

@@ -12,7 +12,6 @@ Holm's correction is over a list of claims that is fixed in code, not chosen by 
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ import pandas as pd
 
 from tailbatch.analysis.keys import PAIR, Arm, Cell, Dataset
 from tailbatch.metrics import METRICS
-from tailbatch.seeds import stream
 from tailbatch.stats import (
     FEWEST_DATASETS,
     FEWEST_FOLDS,
@@ -41,7 +39,7 @@ REGION = 0.01
 #: Simulations behind a coverage; its standard error is at most 0.5%.
 SIMULATIONS = 2000
 # By the number of datasets: how often the 95% interval contains the true change if gains are normal,
-# exponential and lognormal, from `bootstrap_coverage`.
+# exponential and lognormal; tests/ground/test_stats.py simulates them.
 _COVERAGE = {
     6: (0.983, 0.974, 0.957),
     8: (0.980, 0.970, 0.950),
@@ -138,7 +136,7 @@ def _unit(cell: Cell) -> Dataset:
     return Dataset(cell.dataset.name)
 
 
-def fold_differences(cells: Mapping[Cell, Pairs]) -> dict[Dataset, np.ndarray]:
+def _fold_differences(cells: Mapping[Cell, Pairs]) -> dict[Dataset, np.ndarray]:
     """Return each dataset's differences by fold, averaged over its learners on their common folds."""
     by_data: dict[Dataset, list[dict[Any, float]]] = {}
     for cell, (folds, value, before) in cells.items():
@@ -183,7 +181,7 @@ def change(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Estimate:
     factor = 100 * sign(metric)
     percent = float(factor * (after.mean() / base - 1))
     if len(after) == 1:
-        (differences,) = fold_differences(cells).values()
+        (differences,) = _fold_differences(cells).values()
         known = corrected_t(differences, test_to_train=ratio) if len(differences) else None
         if known is None or math.isnan(known.low):
             return Estimate(percent, np.nan, np.nan, np.nan)
@@ -196,32 +194,6 @@ def change(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Estimate:
     values = in_range(metric, base * (1 + low), base * (1 + high))
     low, high = sorted(factor * (value / base - 1) for value in values)
     return Estimate(percent, low, high, p_value)
-
-
-def bootstrap_coverage(n: int, gains: str = "normal", *, n_simulations: int = SIMULATIONS) -> float:
-    """Return how often the 95% interval over `n` simulated datasets contains the true change.
-
-    The baselines of datasets are uniform between 0.05 and 0.6. Their gains are ``"normal"``, 10% with a
-    standard deviation of 15%; ``"exponential"`` with a mean of 100%, most small and a few large; or
-    ``"lognormal"`` with a median of 100% and sigma = 1, a few very large.
-
-    Examples
-    --------
-    >>> 0.9 < bootstrap_coverage(6, n_simulations=50) <= 1
-    True
-    """
-    rng = stream(0, "bootstrap coverage", n)
-    draw, mean = {
-        "normal": (partial(rng.normal, 0.1, 0.15), 0.1),
-        "exponential": (partial(rng.exponential, 1.0), 1.0),
-        "lognormal": (partial(rng.lognormal, 0.0, 1.0), math.exp(0.5)),
-    }[gains]
-    covered = 0
-    for _ in range(n_simulations):
-        before = rng.uniform(0.05, 0.6, n)
-        low, high = bootstrap_change(before * (1 + draw(n)), before)
-        covered += low <= mean <= high
-    return covered / n_simulations
 
 
 def coverage_text(n: int) -> str:
@@ -262,7 +234,7 @@ def detectable_change(cells: Mapping[Cell, Pairs], ratio: float) -> float:
     if len(after) > 1:
         least = detectable(after - before)
     else:
-        (differences,) = fold_differences(cells).values()
+        (differences,) = _fold_differences(cells).values()
         least = detectable(differences, test_to_train=ratio)
     return float(100 * least / abs(before.mean()))
 
@@ -274,7 +246,9 @@ def equivalence(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Equiv
     such datasets.
     """
     precise = {at: pair for at, pair in cells.items() if len(set(pair.folds)) >= FEWEST_FOLDS}
-    known = [values for values in fold_differences(precise).values() if len(values) >= FEWEST_FOLDS]
+    known = [
+        values for values in _fold_differences(precise).values() if len(values) >= FEWEST_FOLDS
+    ]
     means = [sign(metric) * values.mean() for values in known]
     errors = [fold_error(values, test_to_train=ratio) for values in known]
     return practical_equivalence(means, errors, region=REGION)

@@ -58,8 +58,8 @@ def write_table(
     shown = table if reading is None else reading
     texts = {
         ".csv": csv_text(table),
-        ".tex": latex_text(shown, caption, bold, label=name),
-        ".md": markdown_text(shown, caption, bold),
+        ".tex": _latex_text(shown, caption, bold, label=name),
+        ".md": _markdown_text(shown, caption, bold),
     }
     for suffix, text in texts.items():
         write_text(text, folder / f"{name}{suffix}")
@@ -94,7 +94,7 @@ def _no_formula(value: object) -> object:
     return f"'{text}" if text.lstrip()[:1] in {"=", "+", "-", "@"} else text
 
 
-def latex_text(
+def _latex_text(
     table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None, *, label: str = "table"
 ) -> str:
     r"""Return a table as LaTeX for the booktabs package, with the label ``tab:<label>``.
@@ -102,7 +102,7 @@ def latex_text(
     Examples
     --------
     >>> table = pd.DataFrame({"data": ["a_b"], "gain": [0.5]})
-    >>> print(latex_text(table, "Gains, 95% intervals", label="gains"))
+    >>> print(_latex_text(table, "Gains, 95% intervals", label="gains"))
     \begin{table}
     \centering
     \caption{Gains, 95\% intervals}
@@ -117,11 +117,11 @@ def latex_text(
     \end{table}
     <BLANKLINE>
     """
-    header, rows = _cells(table, bold, latex_escaped, lambda text: rf"\textbf{{{text}}}")
+    header, rows = _cells(table, bold, _latex_escaped, lambda text: rf"\textbf{{{text}}}")
     # A mean with its half-width is text in a column of numbers.
     right = [is_number(table[name]) or str(name)[-1:] in ("↑", "↓") for name in table]
     kinds = "".join("r" if number else "l" for number in right)
-    opening = [r"\begin{table}", r"\centering", rf"\caption{{{latex_escaped(caption)}}}"]
+    opening = [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(caption)}}}"]
     opening += [
         rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{{kinds}}}",
@@ -133,23 +133,23 @@ def latex_text(
     return "\n".join([*opening, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def latex_escaped(text: str) -> str:
+def _latex_escaped(text: str) -> str:
     r"""Return text that LaTeX prints literally.
 
     Examples
     --------
-    >>> latex_escaped("50% of $x_1$")
+    >>> _latex_escaped("50% of $x_1$")
     '50\\% of \\$x\\_1\\$'
     """
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def markdown_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:
+def _markdown_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:
     r"""Return a table as Markdown.
 
     Examples
     --------
-    >>> print(markdown_text(pd.DataFrame({"dataset": ["a|b"], "gain": [0.5]}), "Gains"))
+    >>> print(_markdown_text(pd.DataFrame({"dataset": ["a|b"], "gain": [0.5]}), "Gains"))
     Gains
     <BLANKLINE>
     | dataset | gain |

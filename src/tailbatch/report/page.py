@@ -128,7 +128,7 @@ def render(story: Story, sections: Sequence[Section], *, title: str) -> str:
         data=_data(story, sections),
         count=f"{len(runs):,}",
         version=__version__,
-        fingerprint=fingerprint(runs),
+        fingerprint=_fingerprint(runs),
         palette=PALETTE,
         css=_asset("page.css"),
         js=_asset("page.js"),
@@ -163,13 +163,13 @@ def _asset(name: str) -> Markup:
     return Markup(resources.files("tailbatch.report").joinpath(name).read_text(encoding="utf-8"))
 
 
-def fingerprint(runs: pd.DataFrame) -> str:
+def _fingerprint(runs: pd.DataFrame) -> str:
     """Return a name for a set of runs; the same runs give the same name.
 
     Examples
     --------
     >>> runs = pd.DataFrame({"digest": ["b", "a"]})
-    >>> fingerprint(runs) == fingerprint(runs[::-1])
+    >>> _fingerprint(runs) == _fingerprint(runs[::-1])
     True
     """
     names = "\n".join(sorted(runs.get("digest", pd.Series(dtype=str))))

@@ -41,7 +41,7 @@ def study_files(
     facts = {(dataset.name, dataset.digest): dataset for dataset in datasets.values()}
     studies = [
         (json.loads(plan), rest)
-        for plans, *rest in grids([_row(spec) for spec in specs])
+        for plans, *rest in _grids([_row(spec) for spec in specs])
         for plan in plans
     ]
     names = [name] if len(studies) == 1 else [f"{name}-{turn + 1}" for turn in range(len(studies))]
@@ -63,14 +63,14 @@ def named_files(study: str) -> list[str]:
     return [entry["path"] for entry in entries if isinstance(entry, dict)]
 
 
-def grids(rows: Sequence[Row]) -> list[list[list[str]]]:
+def _grids(rows: Sequence[Row]) -> list[list[list[str]]]:
     """Split rows into grids; a grid lists the values of every column and stands for all combinations.
 
     Values of the first column with the same remaining columns belong together.
 
     Examples
     --------
-    >>> grids([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "x")])
+    >>> _grids([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "x")])
     [[['a', 'b'], ['x', 'y']], [['c'], ['x']]]
     """
     if not rows or not rows[0]:
@@ -81,7 +81,7 @@ def grids(rows: Sequence[Row]) -> list[list[list[str]]]:
     alike: dict[frozenset[Row], list[str]] = {}
     for first, some in rests.items():
         alike.setdefault(frozenset(some), []).append(first)
-    return [[values, *rest] for values in alike.values() for rest in grids(list(rests[values[0]]))]
+    return [[values, *rest] for values in alike.values() for rest in _grids(list(rests[values[0]]))]
 
 
 def _row(spec: RunSpec) -> Row:
@@ -142,7 +142,7 @@ def _dataset(source: list[str], facts: _Facts) -> Any:
 def _strategies(choices: list[list[Any]]) -> Iterable[dict[str, Any]]:
     """Yield a study's entries for strategies: the fewest that tell which pressures had which seeds."""
     rows = [tuple(json.dumps(part) for part in (choice[:3], *choice[3:])) for choice in choices]
-    for kinds, pressures, seeds in grids(rows):
+    for kinds, pressures, seeds in _grids(rows):
         for strategy, options, loss in map(json.loads, kinds):
             entry = {"name": strategy, **options, "selection_loss": loss}
             tried = [json.loads(pressure) for pressure in pressures]

@@ -169,26 +169,26 @@ class Story:
         return looks(arms, self.analysis.baseline)
 
     @cached_property
-    def traces(self) -> "Traced":
+    def traces(self) -> "_Traced":
         """The runs behind each row of the results."""
-        return traced(self.analysis.evidence.runs)
+        return _traced(self.analysis.evidence.runs)
 
     @cached_property
-    def tuned_traces(self) -> dict[str, "Traced"]:
+    def tuned_traces(self) -> dict[str, "_Traced"]:
         """The runs behind each row of the tuned comparisons."""
         tuned = self.analysis.tuned.items()
-        return {name: traced(runs, f"tuned-{at}") for at, (name, runs) in enumerate(tuned)}
+        return {name: _traced(runs, f"tuned-{at}") for at, (name, runs) in enumerate(tuned)}
 
 
 @dataclass(frozen=True)
-class Traced:
+class _Traced:
     """Runs by dataset, model and arm, and the anchor of each list on the page."""
 
     entries: tuple[Mapping[str, Any], ...]
     ids: Mapping[tuple[Any, ...], str]
 
 
-def traced(runs: pd.DataFrame, prefix: str = "runs") -> Traced:
+def _traced(runs: pd.DataFrame, prefix: str = "runs") -> _Traced:
     """Return the runs behind each dataset, model and arm.
 
     A run whose fold and seed another strategy lacks is in no mean, and is marked so.
@@ -209,7 +209,7 @@ def traced(runs: pd.DataFrame, prefix: str = "runs") -> Traced:
         ]
         title = f"{cell_text(key[2])}, {key[1]} on {key[0]}"
         entries.append({"id": ids[key], "title": title, "runs": listed})
-    return Traced(tuple(entries), ids)
+    return _Traced(tuple(entries), ids)
 
 
 def view(table: pd.DataFrame, caption: str, titles: Mapping[Any, str] | None = None) -> View:

@@ -21,7 +21,7 @@ _SAME = {
 
 def fairness(story: Story) -> Section:
     """Return the checks and their verdicts."""
-    table = in_words(story.analysis.fairness, story.analysis.baseline)
+    table = _in_words(story.analysis.fairness, story.analysis.baseline)
     return Section(
         id="fairness",
         title="How fair the comparison is",
@@ -39,7 +39,7 @@ def fairness(story: Story) -> Section:
     )
 
 
-def in_words(checks: pd.DataFrame, baseline: Arm | None) -> pd.DataFrame:
+def _in_words(checks: pd.DataFrame, baseline: Arm | None) -> pd.DataFrame:
     """Return the checks of `tailbatch.analysis.fairness` as text."""
     columns = checks[["check", "verdict", "count", "total"]]
     rows = [

@@ -129,7 +129,7 @@ def _data(analysis: Analysis) -> dict[str, Any]:
     cells = _Cells()
     columns = ["number", "steps", "seconds", *measures]
     for cell, arm, values in cells.by_arm(curves, columns):
-        cell["curves"][str(arm)] = _columns(thinned(values), columns)
+        cell["curves"][str(arm)] = _columns(_thinned(values), columns)
     for cell, arm, values in cells.by_arm(convergence, list(facts)):
         cell["convergence"][str(arm)] = [short(value) for value in values[0]]
     for cell, data, group in cells.of(analysis.labels):
@@ -174,12 +174,12 @@ class _Cells:
         return [self._found[key] for key in sorted(self._found)]
 
 
-def thinned(rows: np.ndarray, points: int = 40) -> np.ndarray:
+def _thinned(rows: np.ndarray, points: int = 40) -> np.ndarray:
     """Return at most `points` rows, evenly spaced, including the first and last.
 
     Examples
     --------
-    >>> thinned(np.arange(1, 101), points=4).tolist()
+    >>> _thinned(np.arange(1, 101), points=4).tolist()
     [1, 34, 67, 100]
     """
     places = np.linspace(0, len(rows) - 1, min(points, len(rows))).round().astype(int)

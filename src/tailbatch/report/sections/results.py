@@ -39,10 +39,10 @@ def results(story: Story) -> Section:
     """Return one table per model, and all comparisons as files."""
     analysis = story.analysis
     absent = analysis.evidence.absent
-    grids = result_grids(analysis.results, analysis.metrics, story.traces.ids, absent)
+    grids = _result_grids(analysis.results, analysis.metrics, story.traces.ids, absent)
     tables: tuple[FileTable, ...] = ()
     if len(analysis.results):
-        reading, bold = wide_results(analysis.results, analysis.metrics)
+        reading, bold = _wide_results(analysis.results, analysis.metrics)
         caption = (
             "Means over folds and seeds ± half of the 95% interval; the best strategy of each dataset "
             "in bold"
@@ -58,7 +58,7 @@ def results(story: Story) -> Section:
     )
 
 
-def wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the result table as the paper prints it, and which of its cells are best.
 
     Examples
@@ -67,7 +67,7 @@ def wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFram
     >>> long = pd.DataFrame({"data": "scene", "learner": "mlp", "arm": [Arm("random"), Arm("adaptive")],
     ...                      "metric": "macro_f", "mean": [0.5, 0.6], "low": [np.nan, 0.5],
     ...                      "high": [np.nan, 0.7], "best": [False, True]})
-    >>> wide, best = wide_results(long, ["macro_f"])
+    >>> wide, best = _wide_results(long, ["macro_f"])
     >>> wide["Macro-F ↑"].tolist(), best["Macro-F ↑"].tolist()
     (['0.5000', '0.6000 ± 0.1000'], [False, True])
     """
@@ -87,7 +87,7 @@ def wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFram
     return means, best
 
 
-def result_grids(
+def _result_grids(
     results: pd.DataFrame,
     metrics: list[str],
     traces: Mapping[tuple[Any, ...], str],
@@ -178,7 +178,7 @@ _TESTS = {
 def luck(story: Story) -> Section:
     """Return the tests and the critical-difference diagrams."""
     tests, ranks = story.analysis.wilcoxon, story.analysis.ranks
-    charts = rank_charts(ranks.dropna(subset="critical_difference"))
+    charts = _rank_charts(ranks.dropna(subset="critical_difference"))
     blocks: list[Block] = []
     if len(tests):
         caption = "Wilcoxon's signed-rank test over the datasets, by model and metric"
@@ -208,7 +208,7 @@ def luck(story: Story) -> Section:
     )
 
 
-def rank_charts(ranks: pd.DataFrame) -> dict[str, Any]:
+def _rank_charts(ranks: pd.DataFrame) -> dict[str, Any]:
     """Return, from `mean_ranks`, what the critical-difference diagrams show, by metric."""
     return {
         metric: {
@@ -238,7 +238,7 @@ def tuned(story: Story) -> Section:
         said = sentences(overall(chosen, metrics), baseline_arm(chosen["arm"]))
         blocks += [Block("strong", f"{sentence}.") for sentence in said.values()]
         ids = story.tuned_traces[strategy].ids
-        blocks += [Block("grids", result_grids(means(chosen, metrics), metrics, ids))]
+        blocks += [Block("grids", _result_grids(means(chosen, metrics), metrics, ids))]
     return Section(
         id="tuned",
         title="With a tuned pressure",

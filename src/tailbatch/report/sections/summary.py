@@ -62,7 +62,7 @@ def summary(story: Story) -> Section:
     several = analysis.results["learner"].nunique() > 1
     first = _headlines(analysis)
     said = [*first, *sentences(table, analysis.baseline).values(), *_between_models(analysis)]
-    late = still_learning(analysis)
+    late = _still_learning(analysis)
     blocks = [Block("lines", said) if said else Block("text", _NOTHING)]
     blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
     blocks += [folded(_settings_view(analysis))] if several else []
@@ -102,7 +102,7 @@ def _headlines(analysis: Analysis) -> list[str]:
     if analysis.best is None:
         return []
     several = analysis.results["learner"].nunique() > 1
-    top = _is_top(analysis.best, settings(analysis.results))
+    top = _is_top(analysis.best, _settings(analysis.results))
     table = analysis.overall
     rows = table[(table["metric"] == analysis.best.metric) & table["significant"]]
     clear = [str(arm) for arm in rows.loc[rows["percent"] > 0, "arm"]]
@@ -191,10 +191,10 @@ def _setting_name(setting: Setting, several: bool) -> str:
 
 def _against(best: Best, other: str) -> str:
     """Return the gain on the test rows, with its interval and p-values as far as there are any."""
-    change = f"{signed(best.gain.percent)}%" if best.by_dataset else _interval(*best.gain[:3])
+    change = f"{_signed(best.gain.percent)}%" if best.by_dataset else _interval(*best.gain[:3])
     text = f"{change} against {other} on the test rows"
     if best.by_dataset:
-        each = [f"{name} {signed(gain.percent)}% ({_p(p)})" for name, gain, p in best.by_dataset]
+        each = [f"{name} {_signed(gain.percent)}% ({_p(p)})" for name, gain, p in best.by_dataset]
         return f"{text}; by dataset {', '.join(each)}"
     return text if pd.isna(best.gain.p) else f"{text} ({_p(best.gain.p)})"
 
@@ -210,7 +210,7 @@ def _is_top(best: Best, table: pd.DataFrame) -> bool:
     return bool((same & rows["best"]).any() or not rows["best"].any())
 
 
-def still_learning(analysis: Analysis) -> str:
+def _still_learning(analysis: Analysis) -> str:
     """Return a warning if most runs of the baseline were best in their last epochs, else nothing."""
     checks = analysis.fairness.set_index("check")
     if "learned" not in checks.index or checks.loc["learned", "verdict"] != "differs":
@@ -269,16 +269,16 @@ def _change(row: pd.Series) -> str:
 
 def _interval(percent: float, low: float, high: float) -> str:
     if not np.isfinite([low, high]).all():
-        return f"{signed(percent)}% (no interval)"
-    return f"{signed(percent)}% [{signed(low)}, {signed(high)}]"
+        return f"{_signed(percent)}% (no interval)"
+    return f"{_signed(percent)}% [{_signed(low)}, {_signed(high)}]"
 
 
-def signed(percent: float) -> str:
+def _signed(percent: float) -> str:
     """Return a change with its sign and one digit; what rounds to zero is positive.
 
     Examples
     --------
-    >>> signed(-2.34), signed(-0.01)
+    >>> _signed(-2.34), _signed(-0.01)
     ('-2.3', '+0.0')
     """
     return f"{round(percent, 1) + 0.0:+.1f}"
@@ -321,19 +321,19 @@ def _change_row(row: pd.Series, position: Callable[[float], str]) -> dict[str, A
         "metric": metric_facts(row["metric"]).title,
         **{name: int(row[name]) for name in ("win", "tie", "loss")},
         "tone": tone,
-        "percent": MISSING if pd.isna(row["percent"]) else f"{signed(row['percent'])}%",
-        "interval": f"{signed(row['low'])} to {signed(row['high'])}" if known else MISSING,
+        "percent": MISSING if pd.isna(row["percent"]) else f"{_signed(row['percent'])}%",
+        "interval": f"{_signed(row['low'])} to {_signed(row['high'])}" if known else MISSING,
         "bar": {name: position(value) for name, value in ends.items()} if known else None,
-        "p": p_text(row["p_holm"]),
+        "p": _p_text(row["p_holm"]),
     }
 
 
-def p_text(p: float) -> str:
+def _p_text(p: float) -> str:
     """Return a p-value as text.
 
     Examples
     --------
-    >>> p_text(0.00001), p_text(0.0314), p_text(float("nan"))
+    >>> _p_text(0.00001), _p_text(0.0314), _p_text(float("nan"))
     ('< 0.0001', '0.0314', '\N{EN DASH}')
     """
     return "< 0.0001" if p < 0.0001 else cell_text(float(p))
@@ -355,7 +355,7 @@ def _brief(analysis: Analysis, said: tuple[str, ...]) -> Brief:
     metrics = _brief_metrics(analysis)
     table = analysis.overall
     if _by_setting(analysis):
-        return _settings_brief(settings(analysis.results), metrics, said)
+        return _settings_brief(_settings(analysis.results), metrics, said)
     rows = [
         ((str(arm), False), *_cells(group, metrics, _percent))
         for arm, group in table.groupby("arm", sort=False)
@@ -388,7 +388,7 @@ def _settings_brief(table: pd.DataFrame, metrics: list[str], said: tuple[str, ..
 
 def _settings_view(analysis: Analysis) -> View:
     """Return the table of `_settings_brief` for the page."""
-    table, metrics = settings(analysis.results), _brief_metrics(analysis)
+    table, metrics = _settings(analysis.results), _brief_metrics(analysis)
     rows = []
     for (learner, arm, varied), group in table.groupby(_SETTING, sort=False):
         cells = _cells(group, metrics, _mean)
@@ -419,7 +419,7 @@ def _tuned_note(metrics: list[str]) -> str:
     return f"; {_TUNED}" if any(name.startswith(TUNED) for name in metrics) else ""
 
 
-def settings(results: pd.DataFrame) -> pd.DataFrame:
+def _settings(results: pd.DataFrame) -> pd.DataFrame:
     """Return the means of each learner and arm, over datasets if there are several.
 
     ``varied`` are other settings that differ between runs, ``best`` marks the best mean of a metric.
@@ -432,7 +432,7 @@ def settings(results: pd.DataFrame) -> pd.DataFrame:
     >>> results = pd.DataFrame({"data": Dataset("scene"), "arm": [Arm("none"), Arm("random")],
     ...                         "learner": [Learner("forest"), Learner("mlp")], "metric": "macro_f",
     ...                         "mean": [0.2, 0.3], "low": np.nan, "high": np.nan})
-    >>> settings(results)[["learner", "best"]].astype(str).values.tolist()
+    >>> _settings(results)[["learner", "best"]].astype(str).values.tolist()
     [['mlp', 'True'], ['forest', 'False']]
     """
     table = results.assign(
@@ -466,6 +466,6 @@ def _mean(row: pd.Series) -> tuple[str, bool]:
 
 
 def _percent(row: pd.Series) -> tuple[str, bool]:
-    text = MISSING if pd.isna(row["percent"]) else f"{signed(row['percent'])}%"
-    text += "" if pd.isna(row["low"]) else f"\n[{signed(row['low'])}, {signed(row['high'])}]"
+    text = MISSING if pd.isna(row["percent"]) else f"{_signed(row['percent'])}%"
+    text += "" if pd.isna(row["low"]) else f"\n[{_signed(row['low'])}, {_signed(row['high'])}]"
     return text, False
