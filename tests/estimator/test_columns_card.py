@@ -3,7 +3,7 @@
 import numpy as np
 
 from tailbatch.estimator import TailbatchClassifier
-from tailbatch.estimator.card import model_card
+from tailbatch.estimator.fitted import model_card
 from tailbatch.imbalance import mean_imbalance_ratio, rare_labels
 
 
@@ -59,11 +59,3 @@ def test_a_metric_without_a_value_is_not_on_the_card():
     X = np.random.default_rng(0).random((60, 3))
     card = model_card(TailbatchClassifier(random_state=0, plan__steps=2).fit(X, X > 0.5))
     assert "nan" not in card
-
-
-def test_a_model_of_an_earlier_version_has_a_card():
-    classifier, _ = fitted()
-    del classifier.facts_["label_cardinality"], classifier.facts_["mean_imbalance_ratio"]
-    assert "MeanIR" not in model_card(classifier)
-    classifier.facts_ = {}
-    assert "- lr: `0.01`" in model_card(classifier)

@@ -6,7 +6,7 @@ import pytest
 
 from tailbatch import TailbatchClassifier
 from tailbatch.errors import TrainingError
-from tailbatch.estimator.card import model_card
+from tailbatch.estimator.fitted import model_card
 
 X = np.random.default_rng(0).random((120, 3))
 Y = X > [0.3, 0.5, 0.8]

@@ -6,7 +6,7 @@ import pytest
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import DataError, ModelError, TrainingError
 from tailbatch.estimator import TailbatchClassifier
-from tailbatch.estimator.class_weight import weights_of_positives
+from tailbatch.estimator.fitting import weights_of_positives
 from tailbatch.selection import make_selector
 from tailbatch.training import Callback
 

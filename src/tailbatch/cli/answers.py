@@ -298,7 +298,7 @@ def _labeled(
 ) -> "tuple[Any, LabelMatrix, pd.DataFrame | None]":
     """Return the features and labels of a file in the model's order, and the table if it is one."""
     from tailbatch.data.text import is_table
-    from tailbatch.estimator.columns import aligned, columns_of, labels_for
+    from tailbatch.estimator.inputs import aligned, columns_of, labels_for
 
     columns = columns_of(classifier)
     if Path(data).is_file() and is_table(data):

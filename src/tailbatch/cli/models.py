@@ -379,7 +379,7 @@ def features_of(
     """Return the features of a file, which needs no labels if it is a table, and the table."""
     from tailbatch.data.tables import EmptyTableError
     from tailbatch.data.text import is_table
-    from tailbatch.estimator.columns import aligned, columns_of, read_for
+    from tailbatch.estimator.inputs import aligned, columns_of, read_for
 
     columns = columns_of(classifier)
     if Path(data).is_file() and is_table(data):

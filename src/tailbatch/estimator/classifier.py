@@ -1,5 +1,6 @@
 """The estimator: scikit-learn's API over the training loop."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,35 +21,50 @@ from tailbatch.data import (
     fit_scaling,
     stratified_split,
 )
+from tailbatch.data.columns import giveaway
 from tailbatch.data.dataset import stored_by_values
+from tailbatch.data.labels import label_sets
 from tailbatch.errors import DataError, ModelError, check_number, setting
-from tailbatch.estimator.card import CARD, model_card, training_facts
-from tailbatch.estimator.class_weight import costly_thresholds, weights_of_positives
-from tailbatch.estimator.columns import encoded, fitted_columns, note_giveaway
-from tailbatch.estimator.fitting import TrainingRows, best_training, plan_of
-from tailbatch.estimator.history import History
+from tailbatch.estimator.fitted import (
+    CARD,
+    EpochTable,
+    History,
+    model_card,
+    restore,
+    state_of,
+    training_facts,
+)
+from tailbatch.estimator.fitting import (
+    Fit,
+    NestedSettings,
+    check_weighable,
+    costly_thresholds,
+    logits_of,
+    plan_of,
+    weights_of_positives,
+)
 from tailbatch.estimator.inputs import (
     Labels,
     checked_sample_weight,
     checked_thresholds,
-    names_in_rows,
+    encoded,
+    fitted_columns,
     read_labels,
     refuse_all_missing,
     refuse_not_finite,
     seed_of,
     two_classes,
 )
-from tailbatch.estimator.saving import restore, state_of
-from tailbatch.estimator.settings import NestedSettings, check_best_by, check_weighable
 from tailbatch.files import replacing
 from tailbatch.losses import LossLike
-from tailbatch.losses.base import named_notice
 from tailbatch.metrics import tune_thresholds
-from tailbatch.models import ModuleFactory
+from tailbatch.models import ModuleFactory, MultiLabelModel
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import StrategyLike
-from tailbatch.training import Callback, Rows, prefers_sparse, score_rows
+from tailbatch.training import Callback
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
+
+_log = logging.getLogger(__name__)
 
 _FILE = "classifier.safetensors"
 _NUMBERS: dict[str, Any] = {
@@ -181,6 +197,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     True
     """
 
+    model_: MultiLabelModel
+
     def __init__(
         self,
         model: str | ModuleFactory = defaults.MODEL,
@@ -264,45 +282,58 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         validation_data
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
         """
-        plan = plan_of(self)
-        check_best_by(plan.best_by)
+        settings = self.get_params(deep=False)
+        plan = plan_of(settings)
         check_number("validation_fraction", self.validation_fraction, least=0, below=1)
         seed = seed_of(self.random_state)
         if validation_data is None and not self.validation_fraction:
             self._refuse_without_validation(plan)
-        earlier = self._to_start_from()
+        warm = self.warm_start and hasattr(self, "thresholds_")
+        earlier: Any = (self.model_, self.scaling_) if warm else (None, None)
+        start, scaling = earlier
         data = self._training_data(X, y)
         thresholds = checked_thresholds(self.thresholds, data.n_labels)
         weights = checked_sample_weight(sample_weight, data.n_samples)
-        check_weighable(self.model, self.loss, self.strategy, self._nested("strategy__"), weights)
+        check_weighable(settings, weights)
         held_out = None if validation_data is None else self._validation_data(validation_data)
-        parts, rows = self._parts(data, held_out, seed, None if earlier is None else earlier[1])
+        parts, rows = self._parts(data, held_out, seed, scaling)
         refuse_all_missing(parts.train.missing)
         if weights is not None:
             weights = weights[rows] / weights[rows].mean()
         classes = self.classes_ if self._is_binary else None
         costs = weights_of_positives(self.class_weight, parts.train, classes)
-        start = None if earlier is None else earlier[0]
-        with named_notice(parts.train.label_names):
-            best = best_training(self, TrainingRows(parts, weights, costs, seed), plan, start)
-        self.selection_pressure_ = best.pressure
-        self.model_ = best.model
+        if self.verbose:
+            settings["callbacks"] = (*self.callbacks, EpochTable(plan.best_by))
+        best = Fit(settings, plan, parts, weights, costs, seed, start).train()
+        self.selection_pressure_, self.model_ = best.pressure, best.model
         self.best_epoch_ = best.training.best_epoch
         self.history_ = History(
             best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
         )
         self.minority_labels_ = parts.minority
-        if thresholds is None:
-            self.thresholds_ = self._tuned_thresholds(parts.validation)
-        else:
-            self.thresholds_ = costly_thresholds(thresholds, costs)
-        self.facts_ = training_facts(self, parts)
+        self._decide(parts, thresholds, costs)
         return self
+
+    def _decide(self, parts: Parts, thresholds: Any, costs: Any) -> None:
+        """Set the thresholds, tuned if there are none, and the facts about the validation rows."""
+        validation = parts.validation
+        scores = None
+        if validation.n_samples:
+            scores = _probabilities(logits_of(self.model_, validation.X))
+        if thresholds is not None:
+            self.thresholds_ = costly_thresholds(thresholds, costs)
+        else:
+            known = np.zeros((0, len(self.label_names_))) if scores is None else scores.copy()
+            if validation.missing is not None:
+                # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
+                known[_dense(validation.missing)] = 0
+            self.thresholds_ = tune_thresholds(validation.Y, known)
+        self.facts_ = training_facts(parts, self.thresholds_, scores)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return logits, (n, q), above 0 where a label is likelier than not; (n,) for a (n,) Y."""
         check_is_fitted(self, "thresholds_")
-        logits = self._logits(self._scaled(self._features(X)))
+        logits = logits_of(self.model_, self._scaled(self._features(X)))
         return logits[:, 0] if self._is_binary else logits
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -331,7 +362,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             positive = probabilities[:, 1] > self.thresholds_[0]
             return np.asarray(self.classes_[positive.astype(np.int64)])
         labels = (probabilities > self.thresholds_).astype(np.int64)
-        return names_in_rows(labels, self.label_names_) if as_sets else labels
+        return label_sets(labels, self.label_names_) if as_sets else labels
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows with every label right, looking only at labels that are there.
@@ -423,15 +454,16 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                 len(names),
             )
         refuse_not_finite(features, self._feature_names())
-        self._is_binary = labels.ndim == 1
-        if self._is_binary:
+        if labels.ndim == 1:
             self.classes_ = two_classes(labels)
             labels = (labels == self.classes_[1])[:, None]
         else:
             self.classes_ = np.arange(labels.shape[1])
         data = MultiLabelDataset.from_arrays(features, labels, label_names=given.names)
         self.label_names_ = tuple(data.label_names)
-        note_giveaway(self.columns_, data)
+        told = self.columns_ and giveaway(self.columns_, data.X, data.Y, data.label_names)
+        if told:
+            _log.warning("%s", told)
         return replace(data, X=stored_by_values(data.X), missing=given.missing)
 
     def _validation_data(self, given: Any) -> MultiLabelDataset:
@@ -456,6 +488,11 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             features = check_array(X, **_NUMBERS)
         refuse_not_finite(features, self._feature_names())
         return features
+
+    @property
+    def _is_binary(self) -> bool:
+        """Whether Y had one column of two classes: more classes than labels."""
+        return len(self.classes_) > len(self.label_names_)
 
     def _feature_names(self) -> Sequence[str] | None:
         """Return the names of the features that the model sees, where they have any."""
@@ -501,12 +538,6 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     # ---- model ------------------------------------------------------------------------------
 
-    def _to_start_from(self) -> Any:
-        """Return model and scaling of the fit before, where `warm_start` asks for them."""
-        if not self.warm_start or not hasattr(self, "thresholds_"):
-            return None
-        return self.model_, self.scaling_
-
     def _refuse_without_validation(self, plan: TrainingPlan) -> None:
         """Refuse settings that need validation rows, before anything is trained."""
         for asked, is_asked in (
@@ -518,21 +549,6 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                     f"{asked} needs validation rows: set {setting('validation_fraction')} above 0, "
                     "or give validation_data"
                 )
-
-    def _tuned_thresholds(self, validation: MultiLabelDataset) -> NDArray[np.float64]:
-        probabilities = _probabilities(self._logits(validation.X))
-        if validation.missing is not None:
-            # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
-            probabilities[_dense(validation.missing)] = 0
-        return tune_thresholds(validation.Y, probabilities)
-
-    def _logits(self, X: Features) -> NDArray[np.float32]:
-        """Return the calibrated logits for scaled features, (n, q)."""
-        model = self.model_
-        device = next(model.parameters()).device
-        model.eval()
-        rows = Rows(X, device, sparse_batches=prefers_sparse(model, X, device))
-        return score_rows(lambda x: model.calibrated(model(x)), rows)
 
 
 def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:

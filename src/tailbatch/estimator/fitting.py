@@ -1,41 +1,142 @@
-"""From an estimator's settings to a training: plan, loss, model, selector, trainer."""
+"""One fit described as a value, and trained: settings, plan, parts and weights in, a model out."""
 
 import copy
+import inspect
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator
 
-from tailbatch.data import Parts
-from tailbatch.errors import DataError, ModelError, TrainingError
-from tailbatch.estimator.history import EpochTable
-from tailbatch.estimator.settings import PLANNED, check_plan_fields
-from tailbatch.losses import Loss, LossLike, loss_table
+from tailbatch.data import Features, MultiLabelDataset, Parts
+from tailbatch.errors import DataError, ModelError, TrainingError, closest, did_you_mean, setting
+from tailbatch.imbalance import positive_weights
+from tailbatch.losses import LOSSES, Loss, loss_table
+from tailbatch.losses.base import named_notice, refuse_weights
 from tailbatch.metrics import METRICS
-from tailbatch.models import MultiLabelModel, make_model
+from tailbatch.models import MODELS, MultiLabelModel, make_model
+from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import make_selector
-from tailbatch.training import Trainer, Training, check_scheduler
-
-if TYPE_CHECKING:
-    from tailbatch.estimator.classifier import TailbatchClassifier
+from tailbatch.selection import STRATEGIES, make_selector
+from tailbatch.training import (
+    Rows,
+    Trainer,
+    Training,
+    check_scheduler,
+    prefers_sparse,
+    score_rows,
+)
 
 PRESSURES = (2.0, 8.0, 16.0, 64.0)
 """What ``selection_pressure="auto"`` tries, as in the paper."""
 
+NESTED = ("model__", "loss__", "strategy__", "plan__")
+"""What the names of nested settings begin with."""
 
-class TrainingRows(NamedTuple):
-    """What a training is made from."""
+_PLANNED = ("epochs", "batch_size", "lr", "weight_decay", "warm_up_epochs")
+"""Fields of the training plan that are settings of the classifier, and nowhere else."""
 
-    parts: Parts
-    sample_weight: NDArray[np.float64] | None
-    positive_weights: NDArray[np.float64] | None
-    """(q,) what `class_weight` says."""
-    seed: int
+_PLAN = tuple(field.name for field in fields(TrainingPlan))
+
+
+class NestedSettings(BaseEstimator):  # type: ignore[misc] # no stubs
+    """Scikit-learn's parameters, with nested ones that the constructor takes as ``**model__options``."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings by name, nested ones such as ``model__latent`` included."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        return params | {key: vars(self)[key] for key in vars(self) if key.startswith(NESTED)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings by name, nested ones such as ``model__latent`` included."""
+        nested = {key: value for key, value in params.items() if key.startswith(NESTED)}
+        plain = {key: value for key, value in params.items() if key not in nested}
+        for key in plain:
+            if key not in self._get_param_names():
+                raise ValueError(self._unknown(key))
+        super().set_params(**plain)
+        self._set_nested(nested)
+        return self
+
+    def _set_nested(self, settings: Mapping[str, Any]) -> None:
+        for key, value in settings.items():
+            if not key.startswith(NESTED):
+                raise TypeError(self._unknown(key))
+            setattr(self, key, value)
+
+    def _unknown(self, name: str) -> str:
+        """Return what to say of a setting that does not exist."""
+        own = list(self._get_param_names())
+        guess = _suggestion(name, own, getattr(self, "model", "mlp"))
+        return (
+            f"{type(self).__name__} has no setting {name!r}"
+            + (f"; did you mean {guess!r}?" if guess else ".")
+            + f" Nested settings begin with {', '.join(NESTED)}"
+        )
+
+
+def check_plan_fields(names: Iterable[str]) -> None:
+    """Raise unless the training plan has these fields, and they are no settings of the classifier.
+
+    Examples
+    --------
+    >>> check_plan_fields(["patience"])
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.TrainingError: the training plan has no field 'patience'; did you mean ...
+    """
+    for name in names:
+        if name in _PLANNED:
+            raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
+        if name not in _PLAN:
+            raise TrainingError(
+                f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"
+            )
+
+
+def nested(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the nested settings with a prefix, without it.
+
+    Examples
+    --------
+    >>> nested({"lr": 0.1, "model__latent": 64}, "model__")
+    {'latent': 64}
+    """
+    return {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+
+
+def plan_of(settings: Mapping[str, Any]) -> TrainingPlan:
+    """Return the training plan that an estimator's settings ask for."""
+    asked = nested(settings, "plan__")
+    _check_plan_fields(asked)
+    given = {name: settings[name] for name in _PLANNED}
+    # A pass over all training rows for numbers that are read only where asked for.
+    given["training_loss_every"] = 0
+    try:
+        if "steps" in asked:
+            given["steps"] = asked["steps"]
+        if asked.get("early_stopping") is not None:
+            asked.setdefault("evaluate_every", 1)  # nothing can be stopped by one evaluation
+        plan = replace(TrainingPlan.suited_to(settings["model"], **given), **asked)
+    except TypeError as error:
+        raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
+    if plan.scheduler is not None:
+        check_scheduler(plan)
+    check_known("plan__best_by", plan.best_by, METRICS, error=TrainingError)
+    return plan
+
+
+def logits_of(model: MultiLabelModel, X: Features) -> NDArray[np.float32]:
+    """Return a model's calibrated logits for scaled features, (n, q)."""
+    device = next(model.parameters()).device
+    model.eval()
+    rows = Rows(X, device, sparse_batches=prefers_sparse(model, X, device))
+    return score_rows(lambda x: model.calibrated(model(x)), rows)
 
 
 class Attempt(NamedTuple):
@@ -46,122 +147,232 @@ class Attempt(NamedTuple):
     training: Training
 
 
-def plan_of(classifier: "TailbatchClassifier") -> TrainingPlan:
-    """Return the training plan that an estimator's settings ask for."""
-    nested = classifier._nested("plan__")
-    check_plan_fields(nested)
-    given = {name: getattr(classifier, name) for name in PLANNED}
-    # A pass over all training rows for numbers that are read only where asked for.
-    given["training_loss_every"] = 0
-    try:
-        budget = {name: nested[name] for name in ("steps",) if name in nested}
-        if nested.get("early_stopping") is not None:
-            nested.setdefault("evaluate_every", 1)  # nothing can be stopped by one evaluation
-        plan = replace(TrainingPlan.suited_to(classifier.model, **given | budget), **nested)
-    except TypeError as error:
-        raise TrainingError(f"a setting of the training plan does not fit: {error}") from error
-    if plan.scheduler is not None:
-        check_scheduler(plan)
-    return plan
-
-
-def best_training(
-    classifier: "TailbatchClassifier",
-    rows: TrainingRows,
-    plan: TrainingPlan,
-    start: MultiLabelModel | None,
-) -> Attempt:
-    """Train with the pressure asked for, or with each of `PRESSURES`, and keep the best.
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """All that one fit is made of; training it changes none of it.
 
     Parameters
     ----------
-    classifier
-        Whose settings to use.
-    rows, plan
-        What to train on, and how.
+    settings
+        The estimator's, by name.
+    plan
+        How to train.
+    parts
+        Training and validation rows, scaled.
+    sample_weight
+        (n,) what each training row counts; None for all the same.
+    positive_weights
+        (q,) what `class_weight` says; None for nothing.
+    seed
+        Of weights, batches and layers.
     start
         A model whose weights to start from; None starts from new ones.
     """
-    if classifier.selection_pressure != "auto":
-        return _train(classifier, rows, plan, start, classifier.selection_pressure)
-    if rows.parts.validation.n_samples == 0:
-        raise DataError(
-            'selection_pressure="auto" needs validation rows: set validation_fraction above 0'
+
+    settings: Mapping[str, Any]
+    plan: TrainingPlan
+    parts: Parts
+    sample_weight: NDArray[np.float64] | None
+    positive_weights: NDArray[np.float64] | None
+    seed: int
+    start: MultiLabelModel | None
+
+    def train(self) -> Attempt:
+        """Train with the pressure asked for, or with each of `PRESSURES`, and return the best."""
+        with named_notice(self.parts.train.label_names):
+            if self.settings["selection_pressure"] != "auto":
+                return self._attempt(self.settings["selection_pressure"])
+            if self.parts.validation.n_samples == 0:
+                raise DataError(
+                    f'{setting("selection_pressure")}="auto" needs validation rows: '
+                    f"set {setting('validation_fraction')} above 0"
+                )
+            return max(map(self._attempt, PRESSURES), key=self._score)
+
+    def _attempt(self, pressure: Any) -> Attempt:
+        settings, plan, train = self.settings, self.plan, self.parts.train
+        model = make_model(
+            settings["model"],
+            train,
+            seed=self.seed,
+            loss=self._loss(),
+            **nested(settings, "model__"),
         )
-    attempts = (_train(classifier, rows, plan, start, pressure) for pressure in PRESSURES)
-    return max(attempts, key=lambda attempt: _validation_score(attempt, plan.best_by))
+        if self.start is not None:
+            _start_from(self.start, model)
+        selector = make_selector(
+            settings["strategy"],
+            train.Y,
+            X=train.X,
+            batch_size=plan.batch_size,
+            selection_pressure=pressure,
+            warm_up_epochs=plan.warm_up_epochs,
+            epochs=plan.n_epochs(train.n_samples),
+            seed=self.seed,
+            loss=model.loss,
+            **nested(settings, "strategy__"),
+        )
+        trainer = Trainer(
+            plan,
+            seed=self.seed,
+            device=settings["device"],
+            callbacks=settings["callbacks"],
+            checkpoint=self._checkpoint(pressure),
+            metrics=(),  # only the one that chooses the epoch
+        )
+        training = trainer.fit(model, self.parts, selector, sample_weight=self.sample_weight)
+        return Attempt(pressure, model, training)
 
-
-def _train(
-    classifier: "TailbatchClassifier",
-    rows: TrainingRows,
-    plan: TrainingPlan,
-    start: MultiLabelModel | None,
-    pressure: Any,
-) -> Attempt:
-    train, seed = rows.parts.train, rows.seed
-    model = make_model(
-        classifier.model,
-        train,
-        seed=seed,
-        loss=_loss(classifier, rows.positive_weights),
-        **classifier._nested("model__"),
-    )
-    if start is not None:
-        _start_from(start, model)
-    selector = make_selector(
-        classifier.strategy,
-        train.Y,
-        X=train.X,
-        batch_size=plan.batch_size,
-        selection_pressure=pressure,
-        warm_up_epochs=plan.warm_up_epochs,
-        epochs=plan.n_epochs(train.n_samples),
-        seed=seed,
-        loss=model.loss,
-        **classifier._nested("strategy__"),
-    )
-    table = [EpochTable(plan.best_by)] if classifier.verbose else []
-    trainer = Trainer(
-        plan,
-        seed=seed,
-        device=classifier.device,
-        callbacks=(*classifier.callbacks, *table),
-        checkpoint=_checkpoint(classifier, pressure),
-        metrics=(),
-    )
-    training = trainer.fit(model, rows.parts, selector, sample_weight=rows.sample_weight)
-    return Attempt(pressure, model, training)
-
-
-def _loss(
-    classifier: "TailbatchClassifier", positive_weights: NDArray[np.float64] | None
-) -> LossLike | None:
-    """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
-    loss, options = classifier.loss, classifier._nested("loss__")
-    if positive_weights is not None:
-        if options or loss not in (None, "bce"):
+    def _loss(self) -> Any:
+        """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
+        loss, options = self.settings["loss"], nested(self.settings, "loss__")
+        if self.positive_weights is not None:
+            if options or loss not in (None, "bce"):
+                raise ModelError(
+                    "class_weight weights the positives of binary cross-entropy, and "
+                    f"loss={loss!r:.60} has weights of its own: leave one of them out"
+                )
+            return {"name": "weighted_bce", "weights": self.positive_weights.tolist()}
+        if not options:
+            return copy.deepcopy(loss) if isinstance(loss, Loss) else loss
+        if not isinstance(loss, str | Mapping):
             raise ModelError(
-                "class_weight weights the positives of binary cross-entropy, and "
-                f"loss={loss!r:.60} has weights of its own: leave one of them out"
+                f"loss__{min(options)} needs a loss by name, such as loss='weighted_bce', "
+                f"got loss={loss!r:.60}"
             )
-        return {"name": "weighted_bce", "weights": positive_weights.tolist()}
-    if not options:
-        return copy.deepcopy(loss) if isinstance(loss, Loss) else loss
-    if not isinstance(loss, str | Mapping):
-        raise ModelError(
-            f"loss__{min(options)} needs a loss by name, such as loss='weighted_bce', "
-            f"got loss={loss!r:.60}"
-        )
-    name, given = loss_table(loss)
-    return {"name": name, **given, **options}
+        name, given = loss_table(loss)
+        return {"name": name, **given, **options}
+
+    def _checkpoint(self, pressure: Any) -> Path | None:
+        if self.settings["checkpoint_folder"] is None:
+            return None
+        # Each pressure that is tried resumes from a file of its own.
+        tried = self.settings["selection_pressure"] == "auto"
+        name = f"training-{pressure:g}" if tried else "training"
+        return Path(self.settings["checkpoint_folder"]) / f"{name}.safetensors"
+
+    def _score(self, attempt: Attempt) -> float:
+        """Return how good an attempt is; higher is better."""
+        score = attempt.training.best.validation[self.plan.best_by]
+        if math.isnan(score):
+            return -math.inf
+        return score if METRICS[self.plan.best_by].higher_is_better else -score
 
 
-def _checkpoint(classifier: "TailbatchClassifier", pressure: float | None) -> Path | None:
-    if classifier.checkpoint_folder is None:
+def check_weighable(settings: Mapping[str, Any], sample_weight: object) -> None:
+    """Raise if samples are to be weighted, by draws or by the user, and the objective compares them.
+
+    `tailbatch.losses.base.refuse_weights` says so in training as well, but after a warm-up.
+    """
+    model, loss, strategy = (settings[name] for name in ("model", "loss", "strategy"))
+    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    weights = sample_weight
+    if settings.get("strategy__corrected") or getattr(maker, "corrected", False) is True:
+        weights = maker
+    kinds = [MODELS[model] if isinstance(model, str) else model]
+    kinds.append(LOSSES[loss_table(loss)[0]] if isinstance(loss, str | Mapping) else loss)
+    for kind in kinds:
+        if getattr(kind, "compares_samples", ""):
+            refuse_weights(kind, weights)
+
+
+def weights_of_positives(
+    class_weight: Any, train: MultiLabelDataset, classes: NDArray[Any] | None = None
+) -> NDArray[np.float64] | None:
+    """Return what the positives of each label weigh against its negatives, (q,); None for all the same.
+
+    Parameters
+    ----------
+    class_weight
+        None; ``"balanced"``, negatives over positives of the training rows; for many labels a table from
+        names of labels (or columns) to weights of their positives, q such weights, or scikit-learn's list
+        of a table ``{0: ..., 1: ...}`` per label; for two classes a table from class to weight.
+    train
+        The training rows.
+    classes
+        The two classes of a one-dimensional Y.
+
+    Examples
+    --------
+    >>> Y = np.array([[1, 0], [0, 1], [0, 1], [0, 0]], dtype=bool)
+    >>> train = MultiLabelDataset.from_arrays(np.eye(4), Y, label_names=["bug", "billing"])
+    >>> weights_of_positives("balanced", train).tolist()
+    [3.0, 1.0]
+    >>> weights_of_positives({"bug": 5}, train).tolist()
+    [5.0, 1.0]
+    """
+    if class_weight is None:
         return None
-    name = f"training-{pressure:g}" if classifier.selection_pressure == "auto" else "training"
-    return Path(classifier.checkpoint_folder) / f"{name}.safetensors"
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise DataError(
+                f'class_weight must be "balanced", a table or a list, got {class_weight!r:.60}'
+            )
+        return positive_weights(train.Y, power=1.0, missing=train.missing)
+    if classes is not None:
+        names = [_plain(value) for value in classes]
+        negative, positive = _by_name(class_weight, names, "class")
+        return np.array([positive / negative])
+    labels = list(train.label_names)
+    if isinstance(class_weight, Mapping):
+        named = {
+            labels[key] if isinstance(key, int) and 0 <= key < len(labels) else key: value
+            for key, value in class_weight.items()
+        }
+        return _by_name(named, labels, "label")
+    return _by_position(class_weight, len(labels))
+
+
+def costly_thresholds(
+    thresholds: NDArray[np.float64], weights: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return the probabilities above which a label is worth predicting if missing it costs w times more.
+
+    logit t' = logit t - log w: with t = 0.5 a label is predicted where p w > 1 - p.
+
+    Examples
+    --------
+    >>> costly_thresholds(np.array([0.5]), np.array([3.0]))
+    array([0.25])
+    """
+    return thresholds if weights is None else np.asarray(expit(logit(thresholds) - np.log(weights)))
+
+
+def _by_name(table: Any, names: Sequence[Any], what: str) -> NDArray[np.float64]:
+    if not isinstance(table, Mapping):
+        raise DataError(f"class_weight must be a table from {what} to weight, got {table!r:.60}")
+    for key in table:
+        if key not in names:
+            raise DataError(
+                f"class_weight: unknown {what} {key!r:.60}{did_you_mean(key, map(str, names))}"
+            )
+    return _checked([table.get(name, 1) for name in names], table)
+
+
+def _by_position(values: Any, n_labels: int) -> NDArray[np.float64]:
+    listed = list(values) if hasattr(values, "__iter__") else []
+    if len(listed) != n_labels:
+        raise DataError(
+            f"class_weight must have one entry for each of {n_labels} labels, got {len(listed)}"
+        )
+    if all(isinstance(entry, Mapping) for entry in listed):
+        pairs = [_by_name(entry, [0, 1], "class") for entry in listed]
+        return np.array([positive / negative for negative, positive in pairs])
+    return _checked(listed, values)
+
+
+def _checked(values: Sequence[Any], given: Any) -> NDArray[np.float64]:
+    try:
+        weights = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.zeros(1)  # refused below
+    if weights.ndim != 1 or not (np.isfinite(weights) & (weights > 0)).all():
+        raise DataError(f"class_weight must hold finite numbers above 0, got {given!r:.60}")
+    return weights
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _start_from(earlier: MultiLabelModel, model: MultiLabelModel) -> None:
@@ -179,9 +390,31 @@ def _start_from(earlier: MultiLabelModel, model: MultiLabelModel) -> None:
     model.load_state_dict(weights, strict=False)
 
 
-def _validation_score(attempt: Attempt, best_by: str) -> float:
-    """Return how good an attempt is; higher is better."""
-    score = attempt.training.best.validation[best_by]
-    if math.isnan(score):
-        return -math.inf
-    return score if METRICS[best_by].higher_is_better else -score
+def _check_plan_fields(names: Iterable[str]) -> None:
+    """Raise unless the training plan has these fields, and they are no settings of the classifier."""
+    for name in names:
+        if name in _PLANNED:
+            raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
+        if name not in _PLAN:
+            raise TrainingError(
+                f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"
+            )
+
+
+def _suggestion(name: str, own: list[str], model: object) -> str | None:
+    """Return the setting that a wrong name probably means, if there is one."""
+    known = {field: f"plan__{field}" for field in _PLAN}
+    known |= {option: f"model__{option}" for option in _hyperparameters(model)}
+    known |= {setting: setting for setting in own}
+    near = name if name in known else closest(name, known)
+    return known[near] if near else None
+
+
+def _hyperparameters(model: object) -> list[str]:
+    try:
+        kind = MODELS[model] if isinstance(model, str) else model
+    except ModelError:
+        return []
+    if not (isinstance(kind, type) and issubclass(kind, MultiLabelModel)):
+        return []
+    return list(inspect.signature(kind).parameters)[2:]

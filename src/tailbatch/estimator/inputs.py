@@ -1,9 +1,11 @@
-"""What a user hands to the estimator, checked where scikit-learn's own checks say too little."""
+"""What a user hands to the estimator: features of any container, labels of any shape, weights."""
 
+import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,9 +13,20 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
-from tailbatch.data import Features, LabelMatrix
-from tailbatch.data.labels import rows_of_series, stored_labels
+from tailbatch.data import Columns, Features, FittedColumns, LabelMatrix, MultiLabelDataset
+from tailbatch.data.column_parts import NumberPart
+from tailbatch.data.columns import needs_columns
+from tailbatch.data.labels import frame_labels, rows_of_series, stored_labels
+from tailbatch.data.tables import read_frame
+from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailbatch.estimator.classifier import TailbatchClassifier
+
+_log = logging.getLogger(__name__)
 
 
 class Labels(NamedTuple):
@@ -68,25 +81,8 @@ def read_labels(Y: Any, names: Sequence[str] | None, missing_labels: str) -> Lab
     return Labels(_filled(Y, where), names, stored_labels(where))
 
 
-def names_in_rows(predictions: NDArray[Any], names: Sequence[str]) -> list[set[str]]:
-    """Return the names of each row's labels.
-
-    Examples
-    --------
-    >>> names_in_rows(np.array([[0, 1], [0, 0]]), ["bug", "billing"])
-    [{'billing'}, set()]
-    """
-    return [{names[label] for label in np.flatnonzero(row).tolist()} for row in predictions]
-
-
 def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> Any:
-    """Return a weight for each row, (n,), or None where all rows weigh the same.
-
-    Examples
-    --------
-    >>> checked_sample_weight([1, 3], 2).tolist()
-    [1.0, 3.0]
-    """
+    """Return a weight for each row, (n,), or None where all rows weigh the same."""
     if sample_weight is None:
         return None
     try:
@@ -143,16 +139,7 @@ def checked_thresholds(thresholds: Any, n_labels: int) -> NDArray[np.float64] | 
 
 
 def refuse_all_missing(missing: LabelMatrix | None) -> None:
-    """Raise if no label of the training rows is known.
-
-    Examples
-    --------
-    >>> refuse_all_missing(np.array([[True, False]]))
-    >>> refuse_all_missing(np.array([[True, True]]))
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: every label of the training rows is missing: there is nothing to learn ...
-    """
+    """Raise if no label of the training rows is known."""
     if missing is not None and missing.sum() == missing.shape[0] * missing.shape[1]:
         raise DataError(
             "every label of the training rows is missing: there is nothing to learn from; give Y zeros "
@@ -161,15 +148,7 @@ def refuse_all_missing(missing: LabelMatrix | None) -> None:
 
 
 def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:
-    """Name the row and column of the first NaN or infinity, if there is one.
-
-    Examples
-    --------
-    >>> refuse_not_finite(np.array([[1.0, np.nan]]), ["length", "width"])
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: X has NaN in row 0, column 1 ('width'); remove or impute ...
-    """
+    """Name the row and column of the first NaN or infinity, if there is one."""
     finite = np.isfinite(X.data if sparse.issparse(X) else X)
     if finite.all():
         return
@@ -186,13 +165,7 @@ def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:
 
 
 def two_classes(y: NDArray[Any]) -> NDArray[Any]:
-    """Return the two classes of a one-dimensional target, ascending.
-
-    Examples
-    --------
-    >>> two_classes(np.array(["yes", "no", "yes"])).tolist()
-    ['no', 'yes']
-    """
+    """Return the two classes of a one-dimensional target, ascending."""
     kind = type_of_target(y, input_name="Y", raise_unknown=True)
     if kind != "binary":
         raise DataError(
@@ -208,13 +181,7 @@ def two_classes(y: NDArray[Any]) -> NDArray[Any]:
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """Return the one seed of a fit; None asks the operating system, never NumPy's global state.
-
-    Examples
-    --------
-    >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
-    (7, True)
-    """
+    """Return the one seed of a fit; None asks the operating system, never NumPy's global state."""
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, Integral):
@@ -300,3 +267,188 @@ def _filled(Y: Any, missing: Any) -> Any:
         filled.data = np.nan_to_num(filled.data)
         return filled
     return np.where(missing, 0, np.asarray(Y)).astype(np.float64)
+
+
+def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
+    """Return how the columns of X become features; None where X holds numbers already."""
+    if columns is not None and not isinstance(columns, Columns):
+        raise DataError(f"columns must be tailbatch.data.Columns, {_instead_of(columns)}")
+    _refuse_texts(X)
+    _refuse_repeated(X)
+    if columns is None and not needs_columns(X):
+        return None
+    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
+        raise DataError(
+            f"columns= is for a pandas data frame, got X of type {type(X).__name__}; leave it out for "
+            "numbers"
+        )
+    fitted = (columns or Columns()).fit(X)
+    for notice in fitted.notices:
+        _log.warning("%s", notice)
+    return fitted
+
+
+def encoded(columns: FittedColumns | None, X: Any) -> Any:
+    """Return the features of a data frame; numbers that are features already stay as they are."""
+    _refuse_repeated(X)
+    if columns is None:
+        _refuse_texts(X)
+        return X
+    if not hasattr(X, "columns") and np.shape(X)[1:] == (len(columns.feature_names),):
+        return X
+    features, notices = columns.transform(X)
+    for notice in notices:
+        _log.warning("%s", notice)
+    return features
+
+
+def _instead_of(given: object) -> str:
+    """Return what was given in place of Columns, and what to write."""
+    names = [given] if isinstance(given, str) else given
+    if isinstance(names, Mapping):
+        remedy = f"columns=Columns(kinds={dict(names)!r:.60})"
+    elif isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+        remedy = f"columns=Columns(text={list(names)!r:.60}) for columns of text"
+    else:
+        remedy = "for instance columns=Columns(text=['subject'])"
+    return f"got {given!r:.60}; write {remedy}"
+
+
+def _refuse_repeated(X: Any) -> None:
+    """Refuse a data frame with two columns of one name, which nothing could tell apart."""
+    names = (
+        [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
+    )
+    if (repeated := first_repeated(names)) is not None:
+        raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
+
+
+def _refuse_texts(X: Any) -> None:
+    """Refuse texts that are in no data frame, and say how to give them."""
+    if hasattr(X, "columns") or not _holds_texts(X):
+        return
+    raise DataError(
+        f"X holds text, such as {_first_text(X)!r:.40}, and numbers or a data frame are needed: fit on "
+        "pd.DataFrame({'text': X}) with columns=Columns(text=['text']), or put scikit-learn's "
+        "TfidfVectorizer before it in a pipeline"
+    )
+
+
+def _holds_texts(X: Any) -> bool:
+    """Whether X is a list, array or series of strings that are no numbers."""
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind is None and not isinstance(X, list | tuple):
+        return False
+    return (kind is None or kind in "OUST") and _first_text(X) is not None
+
+
+def _first_text(X: Any) -> str | None:
+    for row in X:
+        for cell in [row] if isinstance(row, str) else row if _is_row(row) else ():
+            if isinstance(cell, str) and not _is_number(cell):
+                return cell
+    return None
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, list | tuple) or getattr(row, "ndim", 0) == 1
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def columns_of(classifier: "TailbatchClassifier") -> FittedColumns:
+    """Return the columns that a classifier looks for in a table; numbers, where it was fitted on none."""
+    if classifier.columns_ is not None:
+        return classifier.columns_
+    names = getattr(classifier, "feature_names_in_", ())
+    return FittedColumns(Columns(), tuple(NumberPart(str(name), None) for name in names), {})
+
+
+def read_for(columns: FittedColumns, path: Path) -> tuple["pd.DataFrame", tuple[str, ...]]:
+    """Read a table whose columns are looked for by name, as they were written, and notices."""
+    kinds = {part.name for part in columns.parts if part.kind != "number"}
+    frame, notices = read_frame(path, as_text=(*columns.columns.as_text, *kinds))
+    return frame, tuple(notices)
+
+
+def labels_for(
+    frame: "pd.DataFrame", columns: FittedColumns, label_names: Sequence[str], labels: Any = None
+) -> tuple[LabelMatrix, tuple[str, ...]]:
+    """Return the known labels of a table, (n, q) in their order, and notices.
+
+    Parameters
+    ----------
+    frame
+        The table.
+    columns
+        It remembers where the training table had its labels.
+    label_names
+        The labels of the model.
+    labels
+        Where they are in this table, if elsewhere.
+    """
+    where = columns.columns.labels if labels is None else labels
+    _, Y, found = frame_labels(frame, list(label_names) if where is None else where)
+    matrix = sparse.csr_array(Y)
+    place = {name: position for position, name in enumerate(found)}
+    names = set(map(str, frame.columns))
+    lists = isinstance(where, str) and bool({where, where.rpartition(":")[0]} & names)
+    missing = [name for name in label_names if name not in place]
+    if missing and not (lists and set(found) & set(label_names)):
+        raise DataError(
+            f"the label {missing[0]!r} of the model is missing; the labels found are: "
+            + ", ".join(found[:8])
+        )
+    pad = sparse.csr_array((matrix.shape[0], 1), dtype=np.bool_)
+    known = [matrix[:, [place[name]]] if name in place else pad for name in label_names]
+    notices = []
+    if unknown := [name for name in found if name not in set(label_names)]:
+        shown = ", ".join(repr(name) for name in unknown[:3])
+        more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
+        notices.append(f"left out labels that the model does not know: {shown}{more}")
+    return stored_labels(sparse.csr_array(sparse.hstack(known), dtype=np.bool_)), tuple(notices)
+
+
+def aligned(
+    data: MultiLabelDataset, feature_names: Sequence[str], label_names: Sequence[str]
+) -> MultiLabelDataset:
+    """Return a dataset with these features and labels in this order; others are left out.
+
+    In sparse data a missing feature is 0 throughout, because LIBSVM files do not mention such.
+
+    Examples
+    --------
+    >>> data = MultiLabelDataset.from_arrays(np.eye(2), np.eye(2, dtype=bool))
+    >>> aligned(data, ["feature_1"], ["label_1", "label_0"]).Y.tolist()
+    [[False, True], [True, False]]
+    """
+    if data.is_sparse:
+        data = _with_zero_features(data, sorted(set(feature_names) - set(data.feature_names)))
+    features = _positions(data.feature_names, feature_names, "feature")
+    labels = _positions(data.label_names, label_names, "label")
+    return data.with_features(features).with_labels(labels)
+
+
+def _with_zero_features(data: MultiLabelDataset, names: Sequence[str]) -> MultiLabelDataset:
+    zeros = sparse.csr_array((data.n_samples, len(names)))
+    return MultiLabelDataset.from_arrays(
+        sparse.hstack([data.X, zeros], format="csr"),
+        data.Y,
+        name=data.name,
+        feature_names=[*data.feature_names, *names],
+        label_names=data.label_names,
+    )
+
+
+def _positions(known: Sequence[str], wanted: Sequence[str], what: str) -> list[int]:
+    place = {name: position for position, name in enumerate(known)}
+    for name in wanted:
+        if name not in place:
+            raise DataError(f"the {what} {name!r} of the training data is missing")
+    return [place[name] for name in wanted]
