@@ -23,7 +23,6 @@ from tailbatch.data.arff_rows import (
     AttributeType,
     Header,
     Rows,
-    line_of,
     unquote,
 )  # fmt: skip
 from tailbatch.data.dataset import MultiLabelDataset
@@ -146,7 +145,8 @@ def _parse_header(path: Path, raw: bytes) -> tuple[Header, list[str]]:
         text, encoding = raw.decode("utf-8"), "utf-8"
     except UnicodeDecodeError as error:
         text, encoding = raw.decode("latin-1"), "latin-1"
-        notices = [f"line {line_of(text, error.start)} is not UTF-8, so names are read as Latin-1"]
+        line = text.count("\n", 0, error.start) + 1
+        notices = [f"line {line} is not UTF-8, so names are read as Latin-1"]
     # Splitting at the declarations gives names and types in turn, and all the rest between them.
     pieces = ATTRIBUTE.split(text)
     names, types = [unquote(name) for name in pieces[1::3]], pieces[2::3]

@@ -82,12 +82,7 @@ class Header(NamedTuple):
     def line(self, position: int) -> int:
         """Return the line that declares an attribute."""
         declarations = (match.start() for match in ATTRIBUTE.finditer(self.text))
-        return line_of(self.text, next(islice(declarations, position, None)))
-
-
-def line_of(text: str, start: int) -> int:
-    """Return the number of the line that a character is in."""
-    return text.count("\n", 0, start) + 1
+        return self.text.count("\n", 0, next(islice(declarations, position, None))) + 1
 
 
 def unquote(text: str) -> str:

@@ -223,14 +223,8 @@ def check(dataset: MultiLabelDataset, name: str, *, source: str | Path = "this")
 def find(name: str, *, progress: Progress | None = None) -> Path:
     """Return the local file of a known dataset, downloading it when it is not here yet.
 
-    Of a corpus it is the first file, and `corpus_files` finds the others beside it.
-
-    Parameters
-    ----------
-    name
-        A name in the catalog.
-    progress
-        Called with (bytes received, bytes expected) while downloading.
+    Of a corpus it is the first file, and `corpus_files` finds the others beside it. `progress` is
+    called with the bytes received and the bytes expected.
 
     Examples
     --------

@@ -86,12 +86,7 @@ def refuse_many(frame: "pd.DataFrame") -> None:
 def blanked(column: "pd.Series", keep: Collection[str] = ()) -> "pd.Series":
     """Return a column whose texts such as ``n/a`` are missing values, as they are in a CSV file.
 
-    Parameters
-    ----------
-    column
-        Of any type; one without such texts is returned as it is.
-    keep
-        Texts that are values all the same.
+    Texts in `keep` are values all the same.
 
     Examples
     --------

@@ -378,15 +378,6 @@ def giveaway(fitted: FittedColumns, X: Any, Y: Any, label_names: Sequence[str]) 
     Numbers tell it by a threshold, categories by their values. Words are not looked at: in a small table
     one of them often does.
 
-    Parameters
-    ----------
-    fitted
-        The columns.
-    X, Y
-        Their features, in the order of the columns, and the labels.
-    label_names
-        What to call the labels.
-
     Examples
     --------
     >>> import pandas as pd

@@ -156,12 +156,7 @@ class MultiLabelDataset:
     def plot(self, ax: Any = None) -> Any:
         """Plot on how many rows each label is, the commonest first; return matplotlib's axes.
 
-        Rare labels (`tailbatch.imbalance.rare_labels`) have their own color.
-
-        Parameters
-        ----------
-        ax
-            Axes to draw into; new ones if None.
+        Rare labels (`tailbatch.imbalance.rare_labels`) have their own color. None makes new axes.
         """
         if ax is None:
             pyplot: Any = require("matplotlib.pyplot", extra="cli")
@@ -299,19 +294,7 @@ class MultiLabelDataset:
         name: str = "data",
         label_names: Sequence[str] | None = None,
     ) -> Self:
-        """Make a dataset of feature columns and labels.
-
-        Parameters
-        ----------
-        frame
-            The feature columns.
-        Y
-            (n, q) labels.
-        columns
-            What to take the columns for.
-        name, label_names
-            As in `from_arrays`.
-        """
+        """Make a dataset of feature columns and labels (n, q), as `from_frame` does of both together."""
         pd = require("pandas", extra="cli")
         kinds = set(frame.dtypes)
         if kinds and all(isinstance(kind, pd.SparseDtype) for kind in kinds):

@@ -140,7 +140,8 @@ def stratified_split(
         )
     # A part of fraction 0 wants nothing, and must not win when the others have had enough.
     wanted = np.flatnonzero(fractions)
-    group_of = _checked_groups(groups, labels.shape[0], len(wanted))
+    n, n_parts = labels.shape[0], len(wanted)
+    group_of = None if groups is None else _checked_groups(groups, n, n_parts)
     part_of = wanted[_deal_to_unequal_parts(labels, group_of, fractions[wanted], seed)]
     parts = np.flatnonzero(part_of == 0), np.flatnonzero(part_of == 1), np.flatnonzero(part_of == 2)
     for part, name in enumerate(("train", "validation", "test")):

@@ -197,20 +197,7 @@ _FEW_ROWS = 20
 def frame_labels(
     frame: "pd.DataFrame", labels: FrameLabels
 ) -> tuple[list[Any], Any, tuple[str, ...]]:
-    """Find and read the labels of a data frame.
-
-    Parameters
-    ----------
-    frame
-        The data frame.
-    labels
-        See `MultiLabelDataset.from_frame`.
-
-    Returns
-    -------
-    tuple
-        The columns used, the labels (n, q), and their names.
-    """
+    """Return the columns with the labels of a data frame, the labels (n, q), and their names."""
     names = [str(column) for column in frame.columns]
     if (repeated := first_repeated(names)) is not None:
         raise DataError(f"the column {repeated!r} occurs twice; rename one")
@@ -235,13 +222,9 @@ def frame_labels(
 def rows_of_series(Y: Any, *, known: bool = False) -> Any:
     """Return a Series of texts such as ``"a; b"`` as each row's labels; anything else as it is.
 
-    Parameters
-    ----------
-    Y
-        Labels in any shape. A missing value among lists, classes or numbers is an error that names its
-        row; among texts that list labels it is a row without any, as in a file.
-    known
-        Whether the labels' names are known, so that texts without a delimiter are labels, too.
+    A missing value among lists, classes or numbers is an error that names its row; among texts that list
+    labels it is a row without any, as in a file. Where the names of labels are `known`, texts without a
+    delimiter are labels, too.
 
     Examples
     --------

@@ -161,13 +161,6 @@ def is_whole(preparation: str) -> bool:
 def with_enough_positives(dataset: MultiLabelDataset, min_positives: int) -> MultiLabelDataset:
     """Leave out labels with fewer positives, and name them in the notices of the dataset.
 
-    Parameters
-    ----------
-    dataset
-        With all its rows.
-    min_positives
-        The fewest rows of a label that is kept.
-
     Examples
     --------
     >>> Y = np.arange(30)[:, None] < [25, 1, 0]
