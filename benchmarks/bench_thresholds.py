@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.special import expit, logit
 
 from benchmarks.harness import publish, table
-from tailbatch.classical import Logistic
+from tailbatch.classical import make_classical
 from tailbatch.data import LabelMatrix, load_dataset, prepare, stratified_folds, stratified_split
 from tailbatch.errors import DataError
 from tailbatch.metrics import SHRINKAGE, decide, macro_f, tune_thresholds
@@ -46,7 +46,7 @@ def scored_folds(dataset: str) -> Iterator[tuple[Rows, Rows, FloatArray]]:
     prepared = prepare(load_dataset(dataset))
     for fold in stratified_folds(prepared.dataset.Y, n_folds=5, seed=0)[:N_FOLDS]:
         parts = prepared.split(fold)
-        learned = Logistic(C=1.0).learn(parts, seed=0)
+        learned = make_classical("logistic", {"C": 1.0}).learn(parts, seed=0)
         positives = _dense(parts.train.Y).sum(axis=0)
         ratio = (parts.train.n_samples - positives + 0.5) / (positives + 0.5)
         validation = Rows(_dense(parts.validation.Y), learned.validation)

@@ -35,7 +35,7 @@ _TREES = 10  # grown at a time, because a tree keeps every label's share in each
 _log = logging.getLogger(__name__)
 
 
-class Learned(NamedTuple):
+class _Learned(NamedTuple):
     """Scores in [0, 1] of the validation and test rows, (n, q) each, and the chosen setting."""
 
     validation: FloatArray
@@ -44,12 +44,12 @@ class Learned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassicalModel(ABC):
+class _ClassicalModel(ABC):
     """A learner without batches; its fields are its hyperparameters."""
 
     name: ClassVar[str]
 
-    def learn(self, parts: Parts, *, seed: int) -> Learned:
+    def learn(self, parts: Parts, *, seed: int) -> _Learned:
         """Learn from the training rows on one thread, and score the validation and test rows.
 
         Of several settings, the one with the best Macro-AP on the validation rows is chosen.
@@ -76,7 +76,7 @@ class ClassicalModel(ABC):
                 key=lambda attempt: attempt.value,
             )
         n_validation = parts.validation.n_samples
-        return Learned(best.scores[:n_validation], best.scores[n_validation:], best.setting)
+        return _Learned(best.scores[:n_validation], best.scores[n_validation:], best.setting)
 
     @abstractmethod
     def _tried(
@@ -89,7 +89,7 @@ class ClassicalModel(ABC):
 
 
 @dataclass(frozen=True)
-class Logistic(ClassicalModel):
+class _Logistic(_ClassicalModel):
     """One logistic regression per label, with L2 (lbfgs; sparse features stay sparse).
 
     Parameters
@@ -99,7 +99,7 @@ class Logistic(ClassicalModel):
 
     Examples
     --------
-    >>> Logistic(C=0)
+    >>> _Logistic(C=0)
     Traceback (most recent call last):
     ...
     tailbatch.errors.ModelError: C of logistic must be above 0, got 0
@@ -139,21 +139,15 @@ class Logistic(ClassicalModel):
 
 
 @dataclass(frozen=True)
-class BalancedLogistic(Logistic):
-    """The same with ``class_weight="balanced"``: positives and negatives have equal total weight.
-
-    Examples
-    --------
-    >>> BalancedLogistic().class_weight
-    'balanced'
-    """
+class _BalancedLogistic(_Logistic):
+    """The same with ``class_weight="balanced"``: positives and negatives have equal total weight."""
 
     name: ClassVar[str] = "balanced_logistic"
     class_weight: ClassVar[str | None] = "balanced"
 
 
 @dataclass(frozen=True)
-class Forest(ClassicalModel):
+class _Forest(_ClassicalModel):
     """One scikit-learn random forest for all labels together (sparse features stay sparse).
 
     It is grown ten trees at a time, and only the scores of earlier trees are kept.
@@ -162,11 +156,6 @@ class Forest(ClassicalModel):
     ----------
     n_estimators
         Trees.
-
-    Examples
-    --------
-    >>> Forest().n_estimators
-    100
     """
 
     name: ClassVar[str] = "forest"
@@ -196,7 +185,7 @@ class Forest(ClassicalModel):
 
 
 @dataclass(frozen=True)
-class Boosting(ClassicalModel):
+class _Boosting(_ClassicalModel):
     """One histogram gradient boosting per label; its trees need dense features.
 
     Sparse features are therefore made dense, except those present in fewer rows than a leaf needs
@@ -209,7 +198,7 @@ class Boosting(ClassicalModel):
 
     Examples
     --------
-    >>> Boosting(max_iter=0)
+    >>> _Boosting(max_iter=0)
     Traceback (most recent call last):
     ...
     tailbatch.errors.ModelError: max_iter of boosting must be a whole number from 1, got 0
@@ -246,19 +235,19 @@ class Boosting(ClassicalModel):
         yield {}, scores
 
 
-CLASSICAL: dict[str, type[ClassicalModel]] = {
-    model.name: model for model in (Logistic, BalancedLogistic, Forest, Boosting)
+CLASSICAL: dict[str, type[_ClassicalModel]] = {
+    model.name: model for model in (_Logistic, _BalancedLogistic, _Forest, _Boosting)
 }
 """Every learner without batches by name."""
 
 
-def make_classical(name: str, hyperparameters: Mapping[str, Any]) -> ClassicalModel:
+def make_classical(name: str, hyperparameters: Mapping[str, Any]) -> _ClassicalModel:
     """Return a learner of `CLASSICAL` with these hyperparameters.
 
     Examples
     --------
     >>> make_classical("forest", {"n_estimators": 50})
-    Forest(n_estimators=50)
+    _Forest(n_estimators=50)
     >>> make_classical("forest", {"n_estimator": 50})
     Traceback (most recent call last):
     ...
@@ -270,7 +259,7 @@ def make_classical(name: str, hyperparameters: Mapping[str, Any]) -> ClassicalMo
         check_known(f"hyperparameter of {name}", given, known, error=ModelError)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{given} of {name} must be a number, got {value!r}")
-    model: ClassicalModel = kind(**hyperparameters)
+    model: _ClassicalModel = kind(**hyperparameters)
     return model
 
 
@@ -314,7 +303,7 @@ def _random_state(seed: int, part: int) -> int:
     return integer_seed(seed, "classical", part) % 2**32
 
 
-def _at_least_one(model: ClassicalModel) -> None:
+def _at_least_one(model: _ClassicalModel) -> None:
     for item in fields(model):
         value = getattr(model, item.name)
         if not isinstance(value, int) or value < 1:

@@ -445,10 +445,8 @@ def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:
 
 
 def _place(store: str | Path | ResultStore | None) -> tuple[ResultStore, object]:
-    if isinstance(store, ResultStore):
-        return store, None
     if store is not None:
-        return ResultStore(store), None
+        return store if isinstance(store, ResultStore) else ResultStore(store), None
     folder = tempfile.TemporaryDirectory(prefix="tailbatch-")
     return ResultStore(folder.name), folder
 

@@ -10,10 +10,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from tailbatch import classical
-from tailbatch.classical import CLASSICAL, Boosting, Forest, Logistic, make_classical
+from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data import MultiLabelDataset, Parts
 from tailbatch.errors import ModelError
 from tailbatch.metrics import macro_average_precision
+
+Logistic, Forest, Boosting = (CLASSICAL[name] for name in ("logistic", "forest", "boosting"))
 
 SMALL = {"forest": {"n_estimators": 12}, "boosting": {"max_iter": 5}}
 

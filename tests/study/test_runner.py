@@ -164,7 +164,7 @@ def test_a_record_of_a_newer_version_stops_the_study_and_stays(tiny, store):
     run_here(tiny_study(tiny), store)
     path = next((store.path / "runs").glob("*.json"))
     path.write_text(json.dumps({"schema": 99}))
-    with pytest.raises(ResultError, match="upgrade tailbatch"):
+    with pytest.raises(ResultError, match="use that version"):
         run_here(tiny_study(tiny), store)
     assert path.exists()
 

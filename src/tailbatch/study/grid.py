@@ -375,14 +375,8 @@ def _check_learner(model: Entry, loss: Entry | None) -> None:
         make_classical(name, settings)
         return
     settings.pop("lr", None)
-    check_hyperparameters(name, settings, _table(loss))
-
-
-def _table(loss: Entry | None) -> dict[str, Any] | None:
-    if loss is None:
-        return None
-    name, options = _settings(loss)
-    return {"name": name, **options}
+    named_loss, options = (None, {}) if loss is None else _settings(loss)
+    check_hyperparameters(name, settings, named_loss and {"name": named_loss, **options})
 
 
 @dataclass(frozen=True)
