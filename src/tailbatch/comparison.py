@@ -157,9 +157,8 @@ def compare(
     with _told(progress) as listen:
         outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
     if outcome.failures and not allow_failures:
-        total = outcome.done + outcome.skipped + len(outcome.failures)
         raise StudyError(
-            f"{len(outcome.failures)} of {total} runs failed: {outcome.failures[0].message} "
+            f"{len(outcome.failures)} of {len(outcome.plan.specs)} runs failed: {outcome.failures[0].message} "
             "(allow_failures=True returns the others)"
         )
     return Comparison(ResultStore(place.path, outcome.plan), outcome, kept)
@@ -169,7 +168,6 @@ def _check_data(study: Study, store: ResultStore) -> list[str]:
     """Raise if a dataset of a study cannot be read, prepared or dealt to its folds; run nothing.
 
     Return which labels the preparations leave out because they have too few positives.
-
     """
     pairs = [(source, name) for source in study.sources for name in study.preparations]
     left_out = []
@@ -219,7 +217,6 @@ class _Bar(logging.Handler):
 
     def update(self, progress: StudyProgress) -> None:
         finished = progress.done + progress.failed
-        share = finished / max(1, progress.total)
         text = f"{finished} of {progress.total} runs"
         if progress.seconds_left is not None:
             text += f", {duration(progress.seconds_left)} left"
@@ -227,7 +224,11 @@ class _Bar(logging.Handler):
             text += f", {progress.failed} failed"
         width = shutil.get_terminal_size().columns - 1  # a full line would wrap
         room = min(30, width - len(text) - 3)
-        bar = f"[{'#' * round(share * room):-<{room}}] " if room >= 5 else ""
+        bar = (
+            f"[{'#' * round(finished / max(1, progress.total) * room):-<{room}}] "
+            if room >= 5
+            else ""
+        )
         line = f"{bar}{text}"[:width]
         self.clear()
         self._stream.write(line)
@@ -476,14 +477,13 @@ def _datasets(
 
 
 def _from_two(X: Any, Y: Any, columns: Columns, name: str) -> MultiLabelDataset:
+    labels = getattr(Y, "columns", None)
     if not hasattr(X, "columns"):
-        labels = getattr(Y, "columns", None)
         dataset = MultiLabelDataset.from_arrays(X, Y, name=name, label_names=labels)
         return replace(dataset, X=stored_by_values(dataset.X))
     if not hasattr(Y, "shape"):
         read = {key: value for key, value in vars(columns).items() if key != "labels"}
         return MultiLabelDataset.from_frame(X, labels=Y, name=name, **read)
-    labels = getattr(Y, "columns", None)
     return MultiLabelDataset.from_columns(X, Y, columns, name=name, label_names=labels)
 
 
