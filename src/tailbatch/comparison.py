@@ -156,12 +156,13 @@ def compare(
         executor = ThisProcess if workers == 1 else partial(WorkerPool, workers)
     with _told(progress) as listen:
         outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
+    result = Comparison(ResultStore(place.path, outcome.plan), outcome, kept)
     if outcome.failures and not allow_failures:
         raise StudyError(
-            f"{len(outcome.failures)} of {len(outcome.plan.specs)} runs failed: {outcome.failures[0].message} "
+            f"{len(outcome.failures)} of {len(outcome.plan.specs)} runs failed: {result._failure()} "
             "(allow_failures=True returns the others)"
         )
-    return Comparison(ResultStore(place.path, outcome.plan), outcome, kept)
+    return result
 
 
 def _check_data(study: Study, store: ResultStore) -> list[str]:
