@@ -284,7 +284,7 @@ def spent(dataset: str, arm: Arm, loss: str = "weighted_bce") -> pd.Series:
         some = of(runs, loss, dataset)
         some = some[some["arm"] == arm]
         if len(some):
-            values[int(some["steps"].iloc[0])] = _value(some, dataset)
+            values[int(sorted(some["steps"])[len(some) // 2])] = _value(some, dataset)
     return pd.Series(values, dtype=float)
 
 
