@@ -29,7 +29,7 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.labels import label_places, stored_labels
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, side_by_side
 from tailbatch.data.text import at_line, filled_in, first_repeated, label_file, stem, text_blocks
-from tailbatch.errors import DataError, require
+from tailbatch.errors import DataError, require, setting
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
 MAX_HEADER_BYTES = 1 << 28
@@ -210,8 +210,9 @@ def _check_types(path: Path, header: Header, labels: list[int]) -> None:
                 path,
                 header.line(position),
                 f"{header.names[position]!r} of type {shown} cannot be a label, whose values are 0 and "
-                "1; the labels may be at the other end of the file: say where with labels= (5: the first "
-                "five columns, -5: the last five, an XML file, or a list of names)",
+                "1; the labels may be at the other end of the file: say where with "
+                f"{setting('labels=')} (5: the first five columns, -5: the last five, an XML file, or a "
+                "list of names)",
             )
     if not any(declared.is_one_hot for declared in set(header.types)):
         return
@@ -258,8 +259,8 @@ def _label_positions(
         return counted, []
     raise DataError(
         f"no labels found for {path}: there is no {stem(path)}.xml beside it and no -C in its "
-        "relation; say where they are with labels= (5: the first five columns, -5: the last five, "
-        "an XML file, or a list of names)"
+        f"relation; say where they are with {setting('labels=')} (5: the first five columns, -5: the "
+        "last five, an XML file, or a list of names)"
     )
 
 

@@ -270,7 +270,7 @@ def _wrong_value(text: str, name: str, declared: AttributeType, *, is_label: boo
     if is_label:
         return (
             f"the label {name!r} has the value {text!r}, and labels must be 0 or 1; if this is no "
-            "label, say which columns are with labels= (labels=5: the first five, labels=-5: the "
+            f"label, say which columns are with {setting('labels=')} (5: the first five, -5: the "
             "last five)"
         )
     if not declared.values:

@@ -183,7 +183,10 @@ class NumberPart(_Part):
             return "it is empty"
         if absent.any() and not impute:
             raise missing_value(frame.iloc[:, place], name, absent)
-        return cls(name, float(values[~absent].mean()) if impute else None, decimal)
+        known = values[
+            np.isfinite(values)
+        ]  # infinities are refused with their row, once all is read
+        return cls(name, float(known.mean() if known.size else 0) if impute else None, decimal)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
