@@ -29,7 +29,6 @@ from tailbatch.selection.drawing import (
     BatchStreams,
     StaticLaw,
     SumTable,
-    unit_bits,
 )
 from tailbatch.selection.importance import _systematic_sample, gradient_norms, prior_norms
 from tailbatch.testing.selector_contract import drain, same_state, take_weights
@@ -247,7 +246,7 @@ def test_a_table_finds_what_lies_at_each_place():
 
 def observations(count, n=300_000, batch=1000):
     rng = np.random.default_rng(1)
-    most = 2 ** unit_bits(n)
+    most = 2 ** SumTable.bits(n)
     values = rng.integers(0, most, n)
     table = SumTable(values.copy())
     for _ in range(count // batch):

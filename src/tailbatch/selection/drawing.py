@@ -202,17 +202,6 @@ def enumerate_batch(
     return first[np.argsort(keys[first])]
 
 
-def unit_bits(n_samples: int) -> int:
-    """Return how many bits a value may have for the sum of n of them to stay within 62 bits.
-
-    Examples
-    --------
-    >>> unit_bits(10**4), unit_bits(10**8)
-    (48, 35)
-    """
-    return min(62 - n_samples.bit_length(), _MOST_BITS)
-
-
 class SumTable:
     """Whole numbers of n samples, in blocks of 64 whose sums are again in blocks of 64, and so on.
 
@@ -220,6 +209,11 @@ class SumTable:
     any order, as if added up from scratch. A draw descends the levels, so it costs the same
     whatever the values; one that is a million times the others does not slow it down.
     """
+
+    @staticmethod
+    def bits(n_samples: int) -> int:
+        """Return how many bits a value may have for the sum of n of them to stay within 62 bits."""
+        return min(62 - n_samples.bit_length(), _MOST_BITS)
 
     def __init__(self, values: IntArray) -> None:
         levels = [_blocks(values)]

@@ -11,7 +11,7 @@ from tailbatch import imbalance
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.base import Selector, Settings, label_matrix
-from tailbatch.selection.drawing import SumTable, unit_bits
+from tailbatch.selection.drawing import SumTable
 from tailbatch.selection.inputs import (
     LabelMatrix,
     as_array,
@@ -187,7 +187,7 @@ class ImportanceSelector(Selector):
         self._weights = _checked_positive_weights(positive_weights, labels)
         self.needs_losses = score == "gradient"
         self._weighted: tuple[int, npt.NDArray[Any]] | None = None  # this epoch's weighted shuffle
-        self._bits = unit_bits(self.n_samples)
+        self._bits = SumTable.bits(self.n_samples)
         # No error exceeds 1, so no norm exceeds that of a row's weights.
         largest = _row_norms(labels, np.square(self._weights), np.ones(labels.shape[1])).max()
         self._unit = float(largest) / 2**self._bits

@@ -20,7 +20,7 @@ COPIES = {
 }
 
 
-class Cut(Exception):
+class _Cut(Exception):
     """The power fails."""
 
 
@@ -45,7 +45,7 @@ def drain(selector, losses_of, epochs=1):
     return batches
 
 
-def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=None):
+def _read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=None):
     """Run a loop behind a loader that reads `lag` batches ahead, until `events` have happened.
 
     `at` is an event and what to call then, with the batches trained so far.
@@ -58,7 +58,7 @@ def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=Non
         if at is not None and happened[0] == at[0]:
             at[1](done)
         if happened[0] == events:
-            raise Cut
+            raise _Cut
 
     try:
         while selector.epoch < epochs:
@@ -74,7 +74,7 @@ def read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=Non
                 selector.observe(losses_of(batch, len(done)), index=batch)
                 done.append(batch.tolist())
                 event()
-    except Cut:
+    except _Cut:
         pass
     return done
 
@@ -296,14 +296,14 @@ class SelectorContract:
     @pytest.mark.parametrize("lag", [0, 1, 2, 4])
     def test_continuing_from_any_point_gives_the_same_batches(self, lag):
         settings = {"lag": lag, "epochs": 3}
-        whole = read_ahead(self.make(max_lag=lag), self.losses, **settings)
+        whole = _read_ahead(self.make(max_lag=lag), self.losses, **settings)
         events = 2 * len(whole)
         for cut in range(1, events):
             before = self.make(max_lag=lag)
-            done = read_ahead(before, self.losses, events=cut, **settings)
+            done = _read_ahead(before, self.losses, events=cut, **settings)
             after = self.make(max_lag=lag)
             after.load_state_dict(copy.deepcopy(before.state_dict()))
-            assert read_ahead(after, self.losses, done=done, **settings) == whole, cut
+            assert _read_ahead(after, self.losses, done=done, **settings) == whole, cut
 
     def test_a_loaded_state_says_how_many_batches_are_left(self):
         before, after = self.make(max_lag=1), self.make(max_lag=1)
@@ -428,7 +428,7 @@ class SelectorContract:
     @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
     @pytest.mark.parametrize("lag", [0, 2])
     def test_a_copy_goes_on_where_the_original_stands(self, lag, copied):
-        whole = read_ahead(self.make(max_lag=lag), self.losses, lag=lag, epochs=3)
+        whole = _read_ahead(self.make(max_lag=lag), self.losses, lag=lag, epochs=3)
         for cut in range(1, 2 * len(whole)):
             original = self.make(max_lag=lag)
             # The loop keeps its iterator alive, and the copy is made inside the loop.
@@ -438,9 +438,9 @@ class SelectorContract:
                 copies.append((copied(original), list(trained)))
 
             settings = {"lag": lag, "epochs": 3}
-            assert read_ahead(original, self.losses, at=(cut, keep), **settings) == whole
+            assert _read_ahead(original, self.losses, at=(cut, keep), **settings) == whole
             ((other, trained),) = copies
-            assert read_ahead(other, self.losses, done=trained, **settings) == whole, cut
+            assert _read_ahead(other, self.losses, done=trained, **settings) == whole, cut
 
     @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
     def test_a_copy_and_its_original_do_not_disturb_each_other(self, copied):
