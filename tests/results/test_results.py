@@ -170,6 +170,7 @@ def test_a_pressure_that_is_none_is_refused(text):
         (lambda: make_spec(fold=5), "fold must be below n_folds"),
         (lambda: make_spec(n_folds=1), "n_folds must be at least 2, got 1"),
         (lambda: make_spec(seed=-1), "seed must be at least 0"),
+        (lambda: make_spec(code={"fold": "ab"}), 'code must be "model" or "loss" or "strategy"'),
         (lambda: TrainingPlan(lr=0), "lr must be above 0"),
         (lambda: TrainingPlan(selection_loss="mse"), 'selection_loss must be "bce" or "model"'),
         (lambda: TrainingPlan(epochs=5, sample_loss_epochs=(9,)), "between 1 and epochs"),

@@ -104,9 +104,9 @@ class RunRecord:
         del spec["by_default"]
         for name, code in spec.pop("code").items():
             # Runs of two versions of one's code are told apart by the end of the name.
-            spec[name] = f"{spec[name].removesuffix(f'_{code[:8]}')}_{code[:8]}"
+            spec[name] = f"{(spec[name] or '').removesuffix(f'_{code[:8]}')}_{code[:8]}"
         spec["selection_pressure"] = pressure_text(self.spec.selection_pressure)
-        spec["loss"] = self.spec.loss or ""
+        spec["loss"] = spec["loss"] or ""
         cells = {
             **spec,
             **{f"plan_{name}": value for name, value in plan.items()},

@@ -261,6 +261,8 @@ class RunSpec:
             raise ResultError(f"fold must be below n_folds ({self.n_folds}), got {self.fold}")
         if self.loss is None and self.loss_options:
             raise ResultError(f"loss_options need a loss, got {dict(self.loss_options)!r:.60}")
+        for name in {**self.by_default, **self.code}:
+            _one_of("a key of by_default and code", name, *GIVEN)
         # One spelling per pressure; otherwise 16 and 16.0 would be two runs.
         pressure = self.selection_pressure
         if pressure is None or pressure == "imbalance":
