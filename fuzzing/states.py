@@ -114,6 +114,8 @@ def _odd_value(kind: int, size: int, old: Any) -> Any:
     """Return a scalar, an array or a tensor chosen by two bytes."""
     if kind < 64:
         return _SCALARS[size % len(_SCALARS)]
+    if kind < 96 and isinstance(old, torch.Tensor):
+        old = old.numpy()
     if kind < 96 and isinstance(old, np.ndarray) and old.ndim == 1 and old.dtype.kind in "if":
         changed = old.copy()
         changed[size % max(len(old), 1) :][:1] = (-1, 100, 1, 0)[kind % 4]
@@ -133,6 +135,8 @@ def _odd_value(kind: int, size: int, old: Any) -> Any:
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        one, other = one.numpy(), other.numpy()
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and np.array_equal(
             one, other, equal_nan=one.dtype.kind == "f"
