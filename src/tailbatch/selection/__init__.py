@@ -4,7 +4,7 @@ Start with `make_selector`. A selector is a ``DataLoader(batch_sampler=...)`` an
 `Selector.observe`. The cards in this folder's README say when to use which strategy.
 """
 
-from tailbatch.selection.base import RandomSelector, Selector, UniformSelector
+from tailbatch.selection.base import RandomSelector, Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.importance import ImportanceSelector, gradient_norms, prior_norms
 from tailbatch.selection.laws import LowScoreLaw, QuantizationLaw, RankLaw
@@ -29,7 +29,12 @@ from tailbatch.selection.make import (
     strategy_settings,
 )
 from tailbatch.selection.pending import weighted_mean
-from tailbatch.selection.rarity import BalancedSelector, MinoritySelector, MissedRareLabels
+from tailbatch.selection.rarity import (
+    BalancedSelector,
+    MinoritySelector,
+    MissedRareLabels,
+    UniformSelector,
+)
 from tailbatch.selection.rivals import (
     BoundarySelector,
     ClassAwareSelector,

@@ -490,29 +490,3 @@ class RandomSelector(Selector):
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         return self._shuffled("shuffle", epoch, number * self.batch_size, size)
-
-
-class UniformSelector(Selector):
-    """Independent batches in which every sample is equally likely: selection pressure 1.
-
-    Against `RandomSelector` it shows what drawing batches independently does by itself.
-
-    Parameters
-    ----------
-    n_samples
-        n, the number of training samples.
-    **settings
-        As for `Selector`.
-
-    Examples
-    --------
-    >>> [len(batch) for batch in UniformSelector(5, batch_size=2)]
-    [2, 2, 1]
-    """
-
-    strategy: str = "uniform"
-    place = 1
-    warm_up_by_default = 0
-
-    def __init__(self, n_samples: int, **settings: Unpack[LawSettings]) -> None:
-        super().__init__(n_samples, **settings)

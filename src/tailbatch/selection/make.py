@@ -16,7 +16,6 @@ from tailbatch.selection.base import (
     OwnPressure,
     RandomSelector,
     Selector,
-    UniformSelector,
     label_matrix,
     whole_number,
 )
@@ -24,7 +23,7 @@ from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.importance import ImportanceSelector
 from tailbatch.selection.inputs import LabelMatrix, as_array
 from tailbatch.selection.loss_driven import AdaptiveSelector, HardSelector, Schedule, as_schedule
-from tailbatch.selection.rarity import BalancedSelector, MinoritySelector
+from tailbatch.selection.rarity import BalancedSelector, MinoritySelector, UniformSelector
 from tailbatch.selection.rivals import (
     BoundarySelector,
     ClassAwareSelector,

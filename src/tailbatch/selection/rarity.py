@@ -1,4 +1,4 @@
-"""Strategies that prefer rare labels: by rarity alone, or where the model still misses them."""
+"""Uniform batches, and strategies that prefer rare labels: always, or while the model misses them."""
 
 from typing import Any, Literal, Unpack
 
@@ -20,6 +20,32 @@ from tailbatch.selection.loss_driven import (
     Schedule,
     as_schedule,
 )
+
+
+class UniformSelector(Selector):
+    """Independent batches in which every sample is equally likely: selection pressure 1.
+
+    Against `RandomSelector` it shows what drawing batches independently does by itself.
+
+    Parameters
+    ----------
+    n_samples
+        n, the number of training samples.
+    **settings
+        As for `Selector`.
+
+    Examples
+    --------
+    >>> [len(batch) for batch in UniformSelector(5, batch_size=2)]
+    [2, 2, 1]
+    """
+
+    strategy: str = "uniform"
+    place = 1
+    warm_up_by_default = 0
+
+    def __init__(self, n_samples: int, **settings: Unpack[LawSettings]) -> None:
+        super().__init__(n_samples, **settings)
 
 
 class BalancedSelector(Selector):
