@@ -436,8 +436,8 @@ def test_stopping_says_how_to_go_on(command, tmp_path, monkeypatch):
         (("compare", "debtags", "--models", "c2ae", "--losses", "focal"), "c2ae takes no loss"),
         (("compare", "debtags", "--strategies", "randm"), "did you mean 'random'?"),
         (("compare", "debtags", "--selection-pressures", "0.5"), "must be a number from 1"),
-        (("report", "nowhere"), "there is no store or file of records at nowhere"),
-        (("study", "export", "nowhere"), "there is no store or file of records at nowhere"),
+        (("report", "nowhere"), "there is no store at nowhere"),
+        (("study", "export", "nowhere"), "there is no store at nowhere"),
         (
             ("study", "status", "--store", "nowhere"),
             "there is no study in nowhere: start one with `tailbatch study run`",
