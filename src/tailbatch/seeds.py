@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+"""An array of row numbers or counts."""
 
 _WORD = 2**64
 

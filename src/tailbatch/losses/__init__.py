@@ -96,13 +96,21 @@ for _kind in (
 
 # Each makes its loss from the labels (n, q) of the training rows: ``weighted_bce(Y, power=1.0)``.
 bce = BCE.for_labels
+"""Make binary cross-entropy from the training labels (n, q), see `BCE`."""
 weighted_bce = WeightedBCE.for_labels
+"""Make cross-entropy with heavier positives from the training labels (n, q), see `WeightedBCE`."""
 focal = Focal.for_labels
+"""Make the focal loss from the training labels (n, q), see `Focal`."""
 asymmetric = Asymmetric.for_labels
+"""Make the asymmetric loss from the training labels (n, q), see `Asymmetric`."""
 class_balanced = ClassBalanced.for_labels
+"""Make the class-balanced loss from the training labels (n, q), see `ClassBalanced`."""
 distribution_balanced = DistributionBalanced.for_labels
+"""Make the distribution-balanced loss from the training labels (n, q), see `DistributionBalanced`."""
 two_way = TwoWay.for_labels
+"""Make the two-way loss from the training labels (n, q), see `TwoWay`."""
 equalized = Equalized.for_labels
+"""Make the equalized loss from the training labels (n, q), see `Equalized`."""
 
 
 def make_loss(loss: LossLike, Y: Any, *, missing: Any = None, **options: object) -> Loss:
