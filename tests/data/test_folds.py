@@ -16,6 +16,7 @@ from tailbatch.data.folds import (
     _give_each_part_one,
     split,
     stratified_folds,
+    stratified_parts,
     stratified_split,
 )
 from tailbatch.data.scaling import MinMaxScaling
@@ -487,3 +488,34 @@ def test_a_row_may_take_along_a_label_that_cannot_be_in_every_part():
 def test_no_row_takes_the_last_positive_of_a_label_that_every_part_can_have():
     rows = ["b", "b", "", "ab", "a", "", ""]
     assert given_one(rows, [0, 0, 0, 1, 1, 1, 1], 2) == [0, 0, 0, 1, 0, 1, 1]
+
+
+class TestParts:
+    """Rows dealt to parts that are each held out once."""
+
+    def test_positives_of_every_label_are_spread(self):
+        Y = np.tile(np.eye(4, dtype=bool), (25, 1))
+        part = stratified_parts(Y, n_parts=5, seed=0)
+        counts = np.array([Y[part == number].sum(axis=0) for number in range(5)])
+        assert (counts == 5).all()
+
+    def test_no_part_gets_two_of_a_label_that_another_lacks(self):
+        Y = np.zeros((40, 2), dtype=bool)
+        Y[[3, 9, 22], 0] = True
+        Y[:20, 1] = True
+        part = stratified_parts(Y, n_parts=5, seed=1)
+        assert len(set(part[Y[:, 0]])) == 3
+
+    def test_groups_stay_together(self):
+        groups = np.repeat(np.arange(12), 5)
+        Y = np.random.default_rng(0).random((60, 3)) < 0.2
+        part = stratified_parts(Y, n_parts=4, seed=0, groups=groups)
+        assert all(len(set(part[groups == group])) == 1 for group in range(12))
+        assert set(part) == set(range(4))
+
+    def test_too_many_parts_are_refused(self):
+        Y = np.eye(4, dtype=bool)
+        with pytest.raises(DataError, match="from 2 to that of the rows, 4, got 5"):
+            stratified_parts(Y, n_parts=5, seed=0)
+        with pytest.raises(DataError, match="2 groups cannot be dealt to 3 parts"):
+            stratified_parts(Y, n_parts=3, seed=0, groups=[0, 0, 1, 1])

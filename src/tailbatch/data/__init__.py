@@ -8,7 +8,14 @@ from tailbatch.data.dataset import (
     LabelMatrix,
     MultiLabelDataset,
 )
-from tailbatch.data.folds import Fold, Parts, split, stratified_folds, stratified_split
+from tailbatch.data.folds import (
+    Fold,
+    Parts,
+    split,
+    stratified_folds,
+    stratified_parts,
+    stratified_split,
+)
 from tailbatch.data.npz import save_npz
 from tailbatch.data.preparation import PREPARATIONS, PreparedDataset, prepare
 from tailbatch.data.readers import load_dataset
@@ -51,6 +58,7 @@ __all__ = [
     "save_npz",
     "split",
     "stratified_folds",
+    "stratified_parts",
     "stratified_split",
     "suggested_scaling",
 ]

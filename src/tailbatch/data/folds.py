@@ -101,6 +101,41 @@ def stratified_folds(
     return tuple(folds)
 
 
+def stratified_parts(
+    Y: LabelMatrix, *, n_parts: int, seed: int, groups: npt.ArrayLike | None = None
+) -> IntArray:
+    """Return the part of each row, (n,) from 0, with the positives of every label spread over the parts.
+
+    As the held-out rows of `stratified_folds`, which halves them in addition: with fewer rows of a
+    label than parts, no two of them are in the same one where rows allow it.
+
+    Parameters
+    ----------
+    Y
+        (n, q) labels.
+    n_parts
+        From 2 to n.
+    seed
+        The same seed gives the same parts.
+    groups
+        (n,) the group of each row, whose rows stay together.
+
+    Examples
+    --------
+    >>> stratified_parts(np.tile(np.eye(2, dtype=bool), (3, 1)), n_parts=3, seed=0).tolist()
+    [0, 1, 1, 0, 2, 2]
+    """
+    labels = _present(sparse.csr_array(checked_labels(Y)))
+    n = labels.shape[0]
+    if not 2 <= n_parts <= n:
+        raise DataError(
+            f"the number of parts must be from 2 to that of the rows, {n}, got {n_parts}"
+        )
+    group_of = _checked_groups(groups, n, n_parts)
+    part_of = _dealt(labels, group_of, np.full(n_parts, 1 / n_parts), stream(seed, "parts"))
+    return part_of if group_of is not None else _give_each_part_one(labels, part_of, n_parts)
+
+
 def stratified_split(
     Y: LabelMatrix,
     *,
