@@ -88,7 +88,7 @@ def test_a_dataset_may_have_labels_only():
         ({"Y": Y * 2}, "labels must be 0 or 1, got 2 in row 0, label column 0"),
         ({"Y": Y - 1}, "labels must be 0 or 1, got -1 in row 0, label column 1"),
         ({"Y": csr_array(Y * 3.0)}, "labels must be 0 or 1, got 3.0 in row 0, label column 0"),
-        ({"X": np.where(X == 2, np.nan, X)}, "X has nan in row 1, column 1; remove or impute"),
+        ({"X": np.where(X == 2, np.nan, X)}, "X has NaN in row 1, column 1; remove or impute"),
         ({"X": csr_array(np.where(X == 2, np.inf, X))}, "X has inf in row 1, column 1"),
         ({"X": np.where(X == 2, -np.inf, X)}, "X has -inf in row 1, column 1"),
         ({"X": [["a", "b"]] * 3}, "X must hold real numbers, got dtype <U1; .* use from_frame"),

@@ -6,7 +6,6 @@ import pytest
 
 from tailbatch import TailbatchClassifier
 from tailbatch.errors import TrainingError
-from tailbatch.estimator.fitted import model_card
 
 X = np.random.default_rng(0).random((120, 3))
 Y = X > [0.3, 0.5, 0.8]
@@ -58,13 +57,13 @@ def test_a_label_without_positives_is_named_once(caplog):
     ]
 
 
-def test_no_name_reaches_the_card_as_markup():
+def test_no_name_reaches_the_card_as_markup(card_of):
     evil = ["<script>alert(1)</script>", "a|b\x1b[31m", "*x* [y](z) \u202etxt"]
     frame = pd.DataFrame(X, columns=["<img src=x>", "b`c", "d"])
     frame["text\x1b[2J"] = np.where(X[:, 0] > 0.5, "red", "blue")
     classifier = made(label_names=evil).fit(frame, Y)
     classifier.set_params(model__note="`<b>")
-    card = model_card(classifier)
+    card = card_of(classifier)
     for raw in ("<script", "\x1b", "<img", "\u202e", "[y](z)", "*x*", "`<b>"):
         assert raw not in card
     assert r"\*x\* \[y\](z) \\u202etxt" in card

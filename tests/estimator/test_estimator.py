@@ -161,7 +161,7 @@ def test_awkward_data_is_learned_from(X, Y):
 
 
 @pytest.mark.parametrize("as_X", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "inf")])
 def test_values_that_are_no_numbers_are_found(fitted, as_X, value, name):
     X, Y = rows()
     X[7, 2] = value

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailbatch.estimator import TailbatchClassifier
-from tailbatch.estimator.fitted import History
+from tailbatch.estimator.history import History
 from tailbatch.training import Epoch
 
 FAST = {
@@ -65,7 +65,7 @@ def test_verbose_prints_the_epochs_of_the_history(capsys):
     ],
 )
 def test_a_star_marks_the_best_so_far(capsys, metric, scores, marks):
-    from tailbatch.estimator.fitted import EpochTable
+    from tailbatch.estimator.history import EpochTable
 
     table = EpochTable(metric)
     for epoch in epochs(scores, metric):

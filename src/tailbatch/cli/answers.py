@@ -300,7 +300,7 @@ def _labeled(
     from tailbatch.data.text import is_table
     from tailbatch.estimator.inputs import aligned, columns_of, labels_for
 
-    columns = columns_of(classifier)
+    columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
     if Path(data).is_file() and is_table(data):
         features, frame = features_of(data, labels, classifier)
         try:

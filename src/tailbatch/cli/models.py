@@ -381,7 +381,7 @@ def features_of(
     from tailbatch.data.text import is_table
     from tailbatch.estimator.inputs import aligned, columns_of, read_for
 
-    columns = columns_of(classifier)
+    columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
     if Path(data).is_file() and is_table(data):
         try:
             frame, notices = read_for(columns, Path(data))

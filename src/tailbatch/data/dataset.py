@@ -213,7 +213,7 @@ class MultiLabelDataset:
         ...
         tailbatch.errors.DataError: labels must be 0 or 1, got 2 in row 1, label column 0
         """
-        features = _checked_features(X)
+        features = checked_features(X, feature_names)
         if features.shape[0] == 0:
             raise DataError("the dataset is empty: X has no rows")
         labels = stored_labels(checked_labels(Y))
@@ -436,20 +436,18 @@ def rare_by_count(counts: IntArray, min_positives: int) -> NDArray[np.bool_]:
     return np.asarray(enough & (rarity > typical + 1e-12))
 
 
-def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:
-    if given is None:
-        return NumberedNames(f"{what}_", range(count))
-    return given if isinstance(given, NumberedNames) else tuple(str(name) for name in given)
+def checked_features(X: Any, names: Sequence[str] | None = None) -> Features:
+    """Return finite numbers, (n, d), as an array or canonical CSR; refuse others, naming the cell.
 
-
-def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
-    """Refuse what no file could hold: half of a character, as escapes in a file can spell it."""
-    if _SURROGATE.search("".join(names)):
-        wrong = next(filter(_SURROGATE.search, names))
-        raise DataError(f"the {what} name {wrong!r} holds half a character; rename it")
-
-
-def _checked_features(X: Any) -> Features:
+    Examples
+    --------
+    >>> checked_features([[1, 2]]).tolist()
+    [[1.0, 2.0]]
+    >>> checked_features([[1.0, np.nan]], names=["age", "height"])
+    Traceback (most recent call last):
+    ...
+    tailbatch.errors.DataError: X has NaN in row 0, column 1 ('height'); remove or impute such ...
+    """
     given = X if issparse(X) else np.asarray(X)
     if given.ndim != 2:
         raise DataError(f"X must have two dimensions (samples, features), got shape {given.shape}")
@@ -465,12 +463,26 @@ def _checked_features(X: Any) -> Features:
         looks_finite = np.isfinite(values.sum(dtype=np.float64))
     if not looks_finite and not (finite := np.isfinite(values).ravel()).all():
         first = int(np.argmin(finite))
-        row, column = row_and_column(first, features)
+        value, (row, column) = values.ravel()[first], row_and_column(first, features)
+        name = "" if names is None else f" ({str(names[column])!r})"
         raise DataError(
-            f"X has {values.ravel()[first]} in row {row}, column {column}; remove or impute such values "
-            "first"
+            f"X has {'NaN' if np.isnan(value) else value} in row {row}, column {column}{name}; remove or "
+            "impute such values first"
         )
     return features
+
+
+def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:
+    if given is None:
+        return NumberedNames(f"{what}_", range(count))
+    return given if isinstance(given, NumberedNames) else tuple(str(name) for name in given)
+
+
+def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
+    """Refuse what no file could hold: half of a character, as escapes in a file can spell it."""
+    if _SURROGATE.search("".join(names)):
+        wrong = next(filter(_SURROGATE.search, names))
+        raise DataError(f"the {what} name {wrong!r} holds half a character; rename it")
 
 
 def _blocks(matrix: Any) -> Iterator[tuple[IntArray, IntArray, NDArray[np.float64]]]:

@@ -8,41 +8,33 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from tailbatch import defaults
-from tailbatch.data import (
-    Columns,
-    Features,
-    MultiLabelDataset,
-    Parts,
-    fit_scaling,
-    stratified_split,
-)
+from tailbatch.data import Columns, Features, MultiLabelDataset, Scaling
 from tailbatch.data.columns import giveaway
-from tailbatch.data.dataset import stored_by_values
+from tailbatch.data.dataset import checked_features, stored_by_values
 from tailbatch.data.labels import label_sets
 from tailbatch.errors import DataError, ModelError, check_number, setting
 from tailbatch.estimator.fitted import (
     CARD,
-    EpochTable,
-    History,
-    model_card,
-    restore,
-    state_of,
+    FITTED,
+    Fitted,
     training_facts,
 )
 from tailbatch.estimator.fitting import (
     Fit,
     NestedSettings,
-    check_weighable,
-    costly_thresholds,
+    decided_thresholds,
+    dense,
+    divided,
     logits_of,
     plan_of,
+    probabilities_of,
     weights_of_positives,
 )
+from tailbatch.estimator.history import EpochTable, History
 from tailbatch.estimator.inputs import (
     Labels,
     checked_sample_weight,
@@ -50,14 +42,11 @@ from tailbatch.estimator.inputs import (
     encoded,
     fitted_columns,
     read_labels,
-    refuse_all_missing,
-    refuse_not_finite,
     seed_of,
     two_classes,
 )
 from tailbatch.files import replacing
 from tailbatch.losses import LossLike
-from tailbatch.metrics import tune_thresholds
 from tailbatch.models import ModuleFactory, MultiLabelModel
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import StrategyLike
@@ -84,19 +73,16 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         ``torch.nn.Module`` from features to logits.
     strategy
         ``"random"``, ``"uniform"``, ``"balanced"``, ``"hard"``, ``"adaptive"``, ``"chain"``,
-        ``"importance"`` or ``"minority"``, which with the MLP and plain BCE ranked first on the
-        validation rows of imbalanced datasets (docs/reproduction.md); another registered name, a
-        `tailbatch.selection.Selector` class, or a function that makes one, as for `make_selector`.
+        ``"importance"``, ``"minority"`` or another registered name, a `tailbatch.selection.Selector`
+        class, or a function that makes one, as for `make_selector`.
     selection_pressure
         How much likelier the hardest sample is than the easiest, from 1; ``"imbalance"`` for MeanIR
-        of the training rows; None for the strategy's own, which is that for ``"minority"`` and 16 for
-        the others; or ``"auto"``: 2, 8, 16 and 64 are trained one after the other, and the best
-        on the validation rows wins. A strategy without a pressure takes None only.
+        of the training rows; None for the strategy's own; or ``"auto"``: 2, 8, 16 and 64 are trained one
+        after the other, and the best on the validation rows wins.
     loss
-        What the model is trained on: ``"bce"``, ``"weighted_bce"``, ``"focal"``, ``"asymmetric"``,
-        ``"class_balanced"``, ``"distribution_balanced"``, ``"two_way"``, ``"equalized"``, a table with a
-        name and options, or a loss of your own (`tailbatch.losses`). None is the model's own, for most
-        ``"bce"``; C2AE and MPVAE take no other.
+        What the model is trained on: ``"bce"``, ``"weighted_bce"``, ``"focal"`` or another name of
+        `tailbatch.losses`, a table with a name and options, or a loss of your own. None is the model's
+        own, for most ``"bce"``; C2AE and MPVAE take no other.
     class_weight
         What missing a positive costs, where a false alarm costs 1: ``"balanced"`` for negatives over
         positives of the training rows, a table from names of labels to weights, or a weight per label;
@@ -143,15 +129,13 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     callbacks
         Listeners to the training, see `tailbatch.training.Callback`.
     checkpoint_folder
-        Where to save a training in progress, and to resume from when `fit` is called again with the
-        same data and settings.
+        Where to save a training in progress, and to resume from if `fit` is called again as before.
     **model__options
         Nested settings: ``model__latent=64`` for the model's hyperparameters, ``loss__power=1.0`` for
-        options of the loss,
-        ``strategy__power=1.0`` for options of `tailbatch.selection.make_selector`,
+        options of the loss, ``strategy__power=1.0`` for options of `make_selector`,
         ``plan__early_stopping=10`` for further fields of the training plan. Each epoch records only
-        the plan's ``best_by``, for instance ``plan__best_by="macro_average_precision"``, and the loss
-        over all training rows only with ``plan__training_loss_every=1``.
+        the plan's ``best_by``, and the loss over all training rows only with
+        ``plan__training_loss_every=1``.
 
     Attributes
     ----------
@@ -282,63 +266,62 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         validation_data
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
         """
+        # Everything a user can get wrong is looked at before anything is trained.
         settings = self.get_params(deep=False)
-        plan = plan_of(settings)
+        plan, seed = plan_of(settings), seed_of(self.random_state)
         check_number("validation_fraction", self.validation_fraction, least=0, below=1)
-        seed = seed_of(self.random_state)
         if validation_data is None and not self.validation_fraction:
             self._refuse_without_validation(plan)
-        warm = self.warm_start and hasattr(self, "thresholds_")
-        earlier: Any = (self.model_, self.scaling_) if warm else (None, None)
-        start, scaling = earlier
-        data = self._training_data(X, y)
-        thresholds = checked_thresholds(self.thresholds, data.n_labels)
-        weights = checked_sample_weight(sample_weight, data.n_samples)
-        check_weighable(settings, weights)
-        held_out = None if validation_data is None else self._validation_data(validation_data)
-        parts, rows = self._parts(data, held_out, seed, scaling)
-        refuse_all_missing(parts.train.missing)
-        if weights is not None:
-            weights = weights[rows] / weights[rows].mean()
-        classes = self.classes_ if self._is_binary else None
-        costs = weights_of_positives(self.class_weight, parts.train, classes)
         if self.verbose:
             settings["callbacks"] = (*self.callbacks, EpochTable(plan.best_by))
+        start, scale = self._start()
+        data = self._training_data(X, y)
+        held_out = None if validation_data is None else self._validation_data(validation_data)
+        thresholds = checked_thresholds(self.thresholds, data.n_labels)
+        weights = costs = None
+        if sample_weight is not None:
+            weights = checked_sample_weight(sample_weight, data.n_samples)
+        parts, kept, scaling = divided(
+            data, held_out, fraction=self.validation_fraction, scale=scale, seed=seed
+        )
+        if weights is not None:
+            weights = weights[kept] / weights[kept].mean()
+        if self.class_weight is not None:
+            classes = self.classes_ if self._is_binary else None
+            costs = weights_of_positives(self.class_weight, parts.train, classes)
         best = Fit(settings, plan, parts, weights, costs, seed, start).train()
-        self.selection_pressure_, self.model_ = best.pressure, best.model
+        # Only now, so that a fit that fails leaves the model of an earlier one with its own scaling.
+        self.selection_pressure_, self.model_, self.scaling_ = best.pressure, best.model, scaling
         self.best_epoch_ = best.training.best_epoch
         self.history_ = History(
             best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
         )
         self.minority_labels_ = parts.minority
-        self._decide(parts, thresholds, costs)
+        scores = None
+        if parts.validation.n_samples:
+            scores = probabilities_of(logits_of(self.model_, parts.validation.X))
+        self.thresholds_ = decided_thresholds(thresholds, costs, parts.validation, scores)
+        self.facts_ = training_facts(parts, self.thresholds_, scores)
         return self
 
-    def _decide(self, parts: Parts, thresholds: Any, costs: Any) -> None:
-        """Set the thresholds, tuned if there are none, and the facts about the validation rows."""
-        validation = parts.validation
-        scores = None
-        if validation.n_samples:
-            scores = _probabilities(logits_of(self.model_, validation.X))
-        if thresholds is not None:
-            self.thresholds_ = costly_thresholds(thresholds, costs)
-        else:
-            known = np.zeros((0, len(self.label_names_))) if scores is None else scores.copy()
-            if validation.missing is not None:
-                # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
-                known[_dense(validation.missing)] = 0
-            self.thresholds_ = tune_thresholds(validation.Y, known)
-        self.facts_ = training_facts(parts, self.thresholds_, scores)
+    def _start(self) -> tuple[MultiLabelModel | None, bool | str | Scaling]:
+        """Return the model to start from, if any, and the scaling to fit, or to keep."""
+        if self.warm_start and hasattr(self, "thresholds_"):
+            return self.model_, self.scaling_ or False
+        return None, defaults.recipe_of(self.model).scale if self.scale is None else self.scale
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return logits, (n, q), above 0 where a label is likelier than not; (n,) for a (n,) Y."""
         check_is_fitted(self, "thresholds_")
-        logits = logits_of(self.model_, self._scaled(self._features(X)))
+        features = self._features(X)
+        if self.scaling_ is not None:
+            features = self.scaling_.transform(features)
+        logits = logits_of(self.model_, features)
         return logits[:, 0] if self._is_binary else logits
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return each label's probability, (n, q); for a (n,) Y both classes' probabilities, (n, 2)."""
-        probabilities = _probabilities(self.decision_function(X))
+        probabilities = probabilities_of(self.decision_function(X))
         if self._is_binary:
             return np.column_stack([1 - probabilities, probabilities])
         return probabilities
@@ -346,7 +329,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     def predict(self, X: ArrayLike, *, as_sets: bool = False) -> Any:
         """Return the labels whose probability is above their threshold, zeros and ones (n, q).
 
-        For a (n,) Y: the class of each row.
+        For a (n,) Y the class of each row.
 
         Parameters
         ----------
@@ -379,9 +362,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             accuracy: float = super().score(X, y, sample_weight)
             return accuracy
         labels = self._labels(y)
-        right = self.predict(X) == _dense(labels.values)
+        right = self.predict(X) == dense(labels.values)
         if labels.missing is not None:
-            right |= _dense(labels.missing)
+            right |= dense(labels.missing)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return float(np.average(right.all(axis=1), weights=weights))
 
@@ -403,9 +386,12 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         True
         """
         check_is_fitted(self, "thresholds_")
-        save_checkpoint(Path(folder) / _FILE, state_of(self))
+        settings = self.get_params(deep=False)
+        attributes: Any = {name: getattr(self, name, None) for name in FITTED}
+        fitted = Fitted(**attributes)
+        save_checkpoint(Path(folder) / _FILE, fitted.state(settings))
         with replacing(Path(folder) / CARD) as temporary:
-            temporary.write_text(model_card(self), encoding="utf-8")
+            temporary.write_text(fitted.card(settings), encoding="utf-8")
 
     @classmethod
     def load(
@@ -426,40 +412,47 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         if not path.is_file():
             raise ModelError(f"there is no classifier in {folder}: {_FILE} is missing")
         try:
-            return restore(cls, load_checkpoint(path), model, device)
+            settings, fitted = Fitted.restored(load_checkpoint(path), model, device)
+            classifier = cls(**settings)
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from error
         except MALFORMED as error:
             raise ModelError(f"{path} does not hold a classifier: {error}") from error
+        for name, value in vars(fitted).items():
+            # Scikit-learn asks whether the names of the columns are there, not whether they are None.
+            if name != "feature_names_in_" or value is not None:
+                setattr(classifier, name, value)
+        return classifier
 
     # ---- data -------------------------------------------------------------------------------
 
     def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
-        self.columns_ = fitted_columns(self.columns, X)
-        names, X = getattr(X, "columns", None), encoded(self.columns_, X)
+        self.columns_, encoded_X = fitted_columns(self.columns, X)
         features, labels = validate_data(
             self,
-            X,
+            encoded_X,
             given.values,
             **_NUMBERS,
             ensure_min_samples=2,
             multi_output=True,
         )
-        if self.columns_ is not None and names is not None:
+        names = getattr(self, "feature_names_in_", None)
+        if self.columns_ is not None:
+            names = self.columns_.feature_names
             # As scikit-learn's column transformers: what went in, not what became of it.
-            self.feature_names_in_, self.n_features_in_ = (
-                np.array(list(map(str, names)), object),
-                len(names),
-            )
-        refuse_not_finite(features, self._feature_names())
+            given_names: Any = getattr(X, "columns", ())
+            self.feature_names_in_ = np.array(list(map(str, given_names)), dtype=object)
+            self.n_features_in_ = len(given_names)
         if labels.ndim == 1:
             self.classes_ = two_classes(labels)
             labels = (labels == self.classes_[1])[:, None]
         else:
             self.classes_ = np.arange(labels.shape[1])
-        data = MultiLabelDataset.from_arrays(features, labels, label_names=given.names)
+        data = MultiLabelDataset.from_arrays(
+            features, labels, feature_names=names, label_names=given.names
+        )
         self.label_names_ = tuple(data.label_names)
         told = self.columns_ and giveaway(self.columns_, data.X, data.Y, data.label_names)
         if told:
@@ -484,22 +477,13 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         X = encoded(self.columns_, X)
         if self.columns_ is None:
             features = validate_data(self, X, reset=False, **_NUMBERS)
-        else:
-            features = check_array(X, **_NUMBERS)
-        refuse_not_finite(features, self._feature_names())
-        return features
+            return checked_features(features, getattr(self, "feature_names_in_", None))
+        return checked_features(check_array(X, **_NUMBERS), self.columns_.feature_names)
 
     @property
     def _is_binary(self) -> bool:
         """Whether Y had one column of two classes: more classes than labels."""
         return len(self.classes_) > len(self.label_names_)
-
-    def _feature_names(self) -> Sequence[str] | None:
-        """Return the names of the features that the model sees, where they have any."""
-        if self.columns_ is not None:
-            return self.columns_.feature_names
-        names: Sequence[str] | None = getattr(self, "feature_names_in_", None)
-        return names
 
     def _labels(self, Y: Any) -> Labels:
         """Return labels with the columns of the training rows."""
@@ -512,29 +496,6 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                 f"{list(self.label_names_)!r:.80}"
             )
         return read_labels(Y, self.label_names_, self.missing_labels)
-
-    def _parts(
-        self, data: MultiLabelDataset, held_out: MultiLabelDataset | None, seed: int, scaling: Any
-    ) -> tuple[Parts, NDArray[np.int64]]:
-        """Split off validation rows unless there are some, and scale; return training rows' numbers, too.
-
-        At least one row is split off unless the fraction is 0.
-        """
-        fraction = 0.0
-        if held_out is None and self.validation_fraction:
-            fraction = max(self.validation_fraction, 1 / data.n_samples)
-        fold = stratified_split(data.Y, validation=fraction, test=0, seed=seed)
-        train = data.take(fold.train)
-        validation = data.take(fold.validation) if held_out is None else held_out
-        if scaling is None:
-            scale = defaults.recipe_of(self.model).scale if self.scale is None else self.scale
-            scaling = fit_scaling(scale, train.X)
-        self.scaling_ = scaling
-        train, validation = (replace(part, X=self._scaled(part.X)) for part in (train, validation))
-        return Parts(train, validation, test=data.take(fold.test)), fold.train
-
-    def _scaled(self, X: Features) -> Features:
-        return X if self.scaling_ is None else self.scaling_.transform(X)
 
     # ---- model ------------------------------------------------------------------------------
 
@@ -549,14 +510,3 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                     f"{asked} needs validation rows: set {setting('validation_fraction')} above 0, "
                     "or give validation_data"
                 )
-
-
-def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the logits' sigmoid; double precision keeps confident scores apart, and below 1."""
-    probabilities: NDArray[np.float64] = expit(logits.astype(np.float64))
-    return probabilities
-
-
-def _dense(labels: Any) -> NDArray[np.bool_]:
-    values = labels.toarray() if hasattr(labels, "toarray") else np.asarray(labels)
-    return values.astype(bool)

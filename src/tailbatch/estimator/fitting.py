@@ -3,7 +3,7 @@
 import copy
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -13,16 +13,23 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator
 
-from tailbatch.data import Features, MultiLabelDataset, Parts
+from tailbatch.data import (
+    Features,
+    MultiLabelDataset,
+    Parts,
+    Scaling,
+    fit_scaling,
+    stratified_split,
+)
 from tailbatch.errors import DataError, ModelError, TrainingError, closest, did_you_mean, setting
 from tailbatch.imbalance import positive_weights
-from tailbatch.losses import LOSSES, Loss, loss_table
-from tailbatch.losses.base import named_notice, refuse_weights
-from tailbatch.metrics import METRICS
+from tailbatch.losses import Loss, loss_table
+from tailbatch.losses.base import named_notice
+from tailbatch.metrics import METRICS, tune_thresholds
 from tailbatch.models import MODELS, MultiLabelModel, make_model
 from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
-from tailbatch.selection import STRATEGIES, make_selector
+from tailbatch.selection import make_selector
 from tailbatch.training import (
     Rows,
     Trainer,
@@ -80,44 +87,26 @@ class NestedSettings(BaseEstimator):  # type: ignore[misc] # no stubs
         )
 
 
-def check_plan_fields(names: Iterable[str]) -> None:
-    """Raise unless the training plan has these fields, and they are no settings of the classifier.
-
-    Examples
-    --------
-    >>> check_plan_fields(["patience"])
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.TrainingError: the training plan has no field 'patience'; did you mean ...
-    """
-    for name in names:
-        if name in _PLANNED:
-            raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
-        if name not in _PLAN:
-            raise TrainingError(
-                f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"
-            )
-
-
 def nested(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the nested settings with a prefix, without it.
-
-    Examples
-    --------
-    >>> nested({"lr": 0.1, "model__latent": 64}, "model__")
-    {'latent': 64}
-    """
+    """Return the nested settings with a prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
 
 
 def plan_of(settings: Mapping[str, Any]) -> TrainingPlan:
     """Return the training plan that an estimator's settings ask for."""
     asked = nested(settings, "plan__")
-    _check_plan_fields(asked)
+    for name in asked:
+        if name in _PLANNED:
+            raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
+        if name not in _PLAN:
+            raise TrainingError(
+                f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"
+            )
     given = {name: settings[name] for name in _PLANNED}
     # A pass over all training rows for numbers that are read only where asked for.
     given["training_loss_every"] = 0
     try:
+        # Not with the rest below: a number of steps lifts the recipe's least number of them.
         if "steps" in asked:
             given["steps"] = asked["steps"]
         if asked.get("early_stopping") is not None:
@@ -131,6 +120,56 @@ def plan_of(settings: Mapping[str, Any]) -> TrainingPlan:
     return plan
 
 
+class _Division(NamedTuple):
+    """Scaled parts, the numbers of the training rows among all rows, and what scaled them."""
+
+    parts: Parts
+    rows: NDArray[np.int64]
+    scaling: Scaling | None
+
+
+def divided(
+    data: MultiLabelDataset,
+    held_out: MultiLabelDataset | None,
+    *,
+    fraction: float,
+    scale: bool | str | Scaling,
+    seed: int,
+) -> _Division:
+    """Split off validation rows unless some are given, and scale all by what the training rows say.
+
+    Parameters
+    ----------
+    data, held_out
+        All rows, and validation rows of the user's own.
+    fraction
+        Share of the rows to split off; at least one row, unless it is 0.
+    scale
+        How, as for `fit_scaling`; or an earlier fit's scaling, which is then kept.
+    seed
+        The same seed gives the same parts.
+    """
+    if fraction and held_out is None:
+        fold = stratified_split(
+            data.Y, validation=max(fraction, 1 / data.n_samples), test=0, seed=seed
+        )
+        rows, held_out = fold.train, data.take(fold.validation)
+    else:
+        rows = np.arange(data.n_samples)
+    train, none = data.take(rows), data.take([])
+    held_out = none if held_out is None else held_out
+    if train.missing is not None and train.missing.sum() == np.prod(train.missing.shape):
+        raise DataError(
+            "every label of the training rows is missing: there is nothing to learn from; give Y zeros "
+            "and ones where they are known"
+        )
+    scaling = scale if isinstance(scale, Scaling) else fit_scaling(scale, train.X)
+    if scaling is not None:
+        train = replace(train, X=scaling.transform(train.X))
+        held_out = replace(held_out, X=scaling.transform(held_out.X))
+    return _Division(Parts(train, held_out, none), rows, scaling)
+
+
 def logits_of(model: MultiLabelModel, X: Features) -> NDArray[np.float32]:
     """Return a model's calibrated logits for scaled features, (n, q)."""
     device = next(model.parameters()).device
@@ -139,7 +178,40 @@ def logits_of(model: MultiLabelModel, X: Features) -> NDArray[np.float32]:
     return score_rows(lambda x: model.calibrated(model(x)), rows)
 
 
-class Attempt(NamedTuple):
+def probabilities_of(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the logits' sigmoid; double precision keeps confident scores apart, and below 1."""
+    probabilities: NDArray[np.float64] = expit(logits.astype(np.float64))
+    return probabilities
+
+
+def decided_thresholds(
+    given: NDArray[np.float64] | None,
+    costs: NDArray[np.float64] | None,
+    held_out: MultiLabelDataset,
+    scores: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Return the probability above which each label is predicted, (q,).
+
+    Parameters
+    ----------
+    given
+        What the user asked for, made cheaper by `costs`; None tunes them on held-out rows.
+    costs
+        (q,) how much more missing a label costs than a false alarm; None for as much.
+    held_out, scores
+        Rows that no weight was trained on, and their probabilities (m, q); None without such rows.
+    """
+    if given is not None:
+        return given if costs is None else _costly_thresholds(given, costs)
+    if scores is None:
+        return tune_thresholds(held_out.Y, np.zeros((0, held_out.n_labels)))
+    if held_out.missing is not None:
+        # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
+        scores = np.where(dense(held_out.missing), 0, scores)
+    return tune_thresholds(held_out.Y, scores)
+
+
+class _Attempt(NamedTuple):
     """A training and what it was trained with."""
 
     pressure: float | str | None
@@ -177,8 +249,9 @@ class Fit:
     seed: int
     start: MultiLabelModel | None
 
-    def train(self) -> Attempt:
+    def train(self) -> _Attempt:
         """Train with the pressure asked for, or with each of `PRESSURES`, and return the best."""
+        # Several parts of a fit find the labels without positives; the user is told once, with names.
         with named_notice(self.parts.train.label_names):
             if self.settings["selection_pressure"] != "auto":
                 return self._attempt(self.settings["selection_pressure"])
@@ -189,8 +262,13 @@ class Fit:
                 )
             return max(map(self._attempt, PRESSURES), key=self._score)
 
-    def _attempt(self, pressure: Any) -> Attempt:
+    def _attempt(self, pressure: Any) -> _Attempt:
         settings, plan, train = self.settings, self.plan, self.parts.train
+        checkpoint = settings["checkpoint_folder"]
+        if checkpoint is not None:
+            # Each pressure that is tried resumes from a file of its own.
+            tried = f"-{pressure:g}" if settings["selection_pressure"] == "auto" else ""
+            checkpoint = Path(checkpoint) / f"training{tried}.safetensors"
         model = make_model(
             settings["model"],
             train,
@@ -217,11 +295,11 @@ class Fit:
             seed=self.seed,
             device=settings["device"],
             callbacks=settings["callbacks"],
-            checkpoint=self._checkpoint(pressure),
+            checkpoint=checkpoint,
             metrics=(),  # only the one that chooses the epoch
         )
         training = trainer.fit(model, self.parts, selector, sample_weight=self.sample_weight)
-        return Attempt(pressure, model, training)
+        return _Attempt(pressure, model, training)
 
     def _loss(self) -> Any:
         """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
@@ -243,37 +321,12 @@ class Fit:
         name, given = loss_table(loss)
         return {"name": name, **given, **options}
 
-    def _checkpoint(self, pressure: Any) -> Path | None:
-        if self.settings["checkpoint_folder"] is None:
-            return None
-        # Each pressure that is tried resumes from a file of its own.
-        tried = self.settings["selection_pressure"] == "auto"
-        name = f"training-{pressure:g}" if tried else "training"
-        return Path(self.settings["checkpoint_folder"]) / f"{name}.safetensors"
-
-    def _score(self, attempt: Attempt) -> float:
+    def _score(self, attempt: _Attempt) -> float:
         """Return how good an attempt is; higher is better."""
         score = attempt.training.best.validation[self.plan.best_by]
         if math.isnan(score):
             return -math.inf
         return score if METRICS[self.plan.best_by].higher_is_better else -score
-
-
-def check_weighable(settings: Mapping[str, Any], sample_weight: object) -> None:
-    """Raise if samples are to be weighted, by draws or by the user, and the objective compares them.
-
-    `tailbatch.losses.base.refuse_weights` says so in training as well, but after a warm-up.
-    """
-    model, loss, strategy = (settings[name] for name in ("model", "loss", "strategy"))
-    maker = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
-    weights = sample_weight
-    if settings.get("strategy__corrected") or getattr(maker, "corrected", False) is True:
-        weights = maker
-    kinds = [MODELS[model] if isinstance(model, str) else model]
-    kinds.append(LOSSES[loss_table(loss)[0]] if isinstance(loss, str | Mapping) else loss)
-    for kind in kinds:
-        if getattr(kind, "compares_samples", ""):
-            refuse_weights(kind, weights)
 
 
 def weights_of_positives(
@@ -310,7 +363,7 @@ def weights_of_positives(
             )
         return positive_weights(train.Y, power=1.0, missing=train.missing)
     if classes is not None:
-        names = [_plain(value) for value in classes]
+        names = classes.tolist()  # Python's own values, as a table has them for keys
         negative, positive = _by_name(class_weight, names, "class")
         return np.array([positive / negative])
     labels = list(train.label_names)
@@ -323,8 +376,8 @@ def weights_of_positives(
     return _by_position(class_weight, len(labels))
 
 
-def costly_thresholds(
-    thresholds: NDArray[np.float64], weights: NDArray[np.float64] | None
+def _costly_thresholds(
+    thresholds: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the probabilities above which a label is worth predicting if missing it costs w times more.
 
@@ -332,10 +385,10 @@ def costly_thresholds(
 
     Examples
     --------
-    >>> costly_thresholds(np.array([0.5]), np.array([3.0]))
+    >>> _costly_thresholds(np.array([0.5]), np.array([3.0]))
     array([0.25])
     """
-    return thresholds if weights is None else np.asarray(expit(logit(thresholds) - np.log(weights)))
+    return np.asarray(expit(logit(thresholds) - np.log(weights)))
 
 
 def _by_name(table: Any, names: Sequence[Any], what: str) -> NDArray[np.float64]:
@@ -371,8 +424,10 @@ def _checked(values: Sequence[Any], given: Any) -> NDArray[np.float64]:
     return weights
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def dense(labels: Any) -> NDArray[np.bool_]:
+    """Return a label matrix as an array."""
+    values = labels.toarray() if hasattr(labels, "toarray") else np.asarray(labels)
+    return values.astype(bool)
 
 
 def _start_from(earlier: MultiLabelModel, model: MultiLabelModel) -> None:
@@ -388,17 +443,6 @@ def _start_from(earlier: MultiLabelModel, model: MultiLabelModel) -> None:
                 f"{tuple(value.shape)}: keep features, labels and model, or set warm_start=False"
             )
     model.load_state_dict(weights, strict=False)
-
-
-def _check_plan_fields(names: Iterable[str]) -> None:
-    """Raise unless the training plan has these fields, and they are no settings of the classifier."""
-    for name in names:
-        if name in _PLANNED:
-            raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
-        if name not in _PLAN:
-            raise TrainingError(
-                f"the training plan has no field {name!r}{did_you_mean(name, _PLAN)}"
-            )
 
 
 def _suggestion(name: str, own: list[str], model: object) -> str | None:

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
-from tailbatch.data import Columns, Features, FittedColumns, LabelMatrix, MultiLabelDataset
+from tailbatch.data import Columns, FittedColumns, LabelMatrix, MultiLabelDataset
 from tailbatch.data.column_parts import NumberPart
 from tailbatch.data.columns import needs_columns
 from tailbatch.data.labels import frame_labels, rows_of_series, stored_labels
@@ -23,8 +23,6 @@ from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, 
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tailbatch.estimator.classifier import TailbatchClassifier
 
 _log = logging.getLogger(__name__)
 
@@ -138,32 +136,6 @@ def checked_thresholds(thresholds: Any, n_labels: int) -> NDArray[np.float64] | 
     return values if values.ndim else np.full(n_labels, values)
 
 
-def refuse_all_missing(missing: LabelMatrix | None) -> None:
-    """Raise if no label of the training rows is known."""
-    if missing is not None and missing.sum() == missing.shape[0] * missing.shape[1]:
-        raise DataError(
-            "every label of the training rows is missing: there is nothing to learn from; give Y zeros "
-            "and ones where they are known"
-        )
-
-
-def refuse_not_finite(X: Features, names: Sequence[str] | None) -> None:
-    """Name the row and column of the first NaN or infinity, if there is one."""
-    finite = np.isfinite(X.data if sparse.issparse(X) else X)
-    if finite.all():
-        return
-    if sparse.issparse(X):
-        entries = sparse.coo_array(X)
-        row, column = int(entries.row[~finite][0]), int(entries.col[~finite][0])
-    else:
-        row, column = divmod(int(np.argmin(finite)), X.shape[1])
-    name = f" ({names[column]!r})" if names is not None else ""
-    value = "NaN" if np.isnan(X[row, column]) else "infinity"
-    raise DataError(
-        f"X has {value} in row {row}, column {column}{name}; remove or impute such values first"
-    )
-
-
 def two_classes(y: NDArray[Any]) -> NDArray[Any]:
     """Return the two classes of a one-dimensional target, ascending."""
     kind = type_of_target(y, input_name="Y", raise_unknown=True)
@@ -269,14 +241,13 @@ def _filled(Y: Any, missing: Any) -> Any:
     return np.where(missing, 0, np.asarray(Y)).astype(np.float64)
 
 
-def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
-    """Return how the columns of X become features; None where X holds numbers already."""
+def fitted_columns(columns: Columns | None, X: Any) -> tuple[FittedColumns | None, Any]:
+    """Return how the columns of X become features, and these; None and X where it holds numbers."""
     if columns is not None and not isinstance(columns, Columns):
         raise DataError(f"columns must be tailbatch.data.Columns, {_instead_of(columns)}")
-    _refuse_texts(X)
-    _refuse_repeated(X)
+    _refuse_unreadable(X)
     if columns is None and not needs_columns(X):
-        return None
+        return None, X
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         raise DataError(
             f"columns= is for a pandas data frame, got X of type {type(X).__name__}; leave it out for "
@@ -285,21 +256,41 @@ def fitted_columns(columns: Columns | None, X: Any) -> FittedColumns | None:
     fitted = (columns or Columns()).fit(X)
     for notice in fitted.notices:
         _log.warning("%s", notice)
-    return fitted
+    return fitted, _transformed(fitted, X)
 
 
 def encoded(columns: FittedColumns | None, X: Any) -> Any:
-    """Return the features of a data frame; numbers that are features already stay as they are."""
-    _refuse_repeated(X)
+    """Return the features of later rows; numbers that are features already stay as they are."""
+    _refuse_unreadable(X)
     if columns is None:
-        _refuse_texts(X)
         return X
     if not hasattr(X, "columns") and np.shape(X)[1:] == (len(columns.feature_names),):
         return X
+    return _transformed(columns, X)
+
+
+def _transformed(columns: FittedColumns, X: Any) -> Any:
     features, notices = columns.transform(X)
     for notice in notices:
         _log.warning("%s", notice)
     return features
+
+
+def _refuse_unreadable(X: Any) -> None:
+    """Refuse texts that are in no data frame, and two columns of one name."""
+    if hasattr(X, "columns"):
+        names = map(str, X.columns) if hasattr(X, "iloc") else ()
+        # Nothing could tell the two apart, neither now nor when another table is predicted.
+        if (repeated := first_repeated(list(names))) is not None:
+            raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
+        return
+    kind = "O" if isinstance(X, list | tuple) else getattr(getattr(X, "dtype", None), "kind", "")
+    if kind in ("O", "U", "S", "T") and (text := _first_text(X)) is not None:
+        raise DataError(
+            f"X holds text, such as {text!r:.40}, and numbers or a data frame are needed: fit on "
+            "pd.DataFrame({'text': X}) with columns=Columns(text=['text']), or put scikit-learn's "
+            "TfidfVectorizer before it in a pipeline"
+        )
 
 
 def _instead_of(given: object) -> str:
@@ -312,34 +303,6 @@ def _instead_of(given: object) -> str:
     else:
         remedy = "for instance columns=Columns(text=['subject'])"
     return f"got {given!r:.60}; write {remedy}"
-
-
-def _refuse_repeated(X: Any) -> None:
-    """Refuse a data frame with two columns of one name, which nothing could tell apart."""
-    names = (
-        [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
-    )
-    if (repeated := first_repeated(names)) is not None:
-        raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
-
-
-def _refuse_texts(X: Any) -> None:
-    """Refuse texts that are in no data frame, and say how to give them."""
-    if hasattr(X, "columns") or not _holds_texts(X):
-        return
-    raise DataError(
-        f"X holds text, such as {_first_text(X)!r:.40}, and numbers or a data frame are needed: fit on "
-        "pd.DataFrame({'text': X}) with columns=Columns(text=['text']), or put scikit-learn's "
-        "TfidfVectorizer before it in a pipeline"
-    )
-
-
-def _holds_texts(X: Any) -> bool:
-    """Whether X is a list, array or series of strings that are no numbers."""
-    kind = getattr(getattr(X, "dtype", None), "kind", None)
-    if kind is None and not isinstance(X, list | tuple):
-        return False
-    return (kind is None or kind in "OUST") and _first_text(X) is not None
 
 
 def _first_text(X: Any) -> str | None:
@@ -362,12 +325,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def columns_of(classifier: "TailbatchClassifier") -> FittedColumns:
-    """Return the columns that a classifier looks for in a table; numbers, where it was fitted on none."""
-    if classifier.columns_ is not None:
-        return classifier.columns_
-    names = getattr(classifier, "feature_names_in_", ())
-    return FittedColumns(Columns(), tuple(NumberPart(str(name), None) for name in names), {})
+def columns_of(columns: FittedColumns | None, feature_names: Iterable[Any] | None) -> FittedColumns:
+    """Return the columns to look for in a table; numbers of these names, where there are no others."""
+    if columns is not None:
+        return columns
+    numbers = tuple(NumberPart(str(name), None) for name in feature_names or ())
+    return FittedColumns(Columns(), numbers, {})
 
 
 def read_for(columns: FittedColumns, path: Path) -> tuple["pd.DataFrame", tuple[str, ...]]:
