@@ -137,11 +137,23 @@ def positive_weights(
     >>> positive_weights(Y, power=1, max_weight=3).round(3).tolist()
     [0.667, 3.0]
     """
-    positives = label_counts(Y)
     known = Y.shape[0] - (0 if missing is None else label_counts(missing))
-    negatives = np.maximum(known - positives, 1)
-    weights: FloatArray = (negatives / np.maximum(positives, 1)) ** power
+    weights = weights_of_counts(label_counts(Y), known, power=power)
     return weights if max_weight is None else np.minimum(weights, max_weight)
+
+
+def weights_of_counts(
+    positives: IntArray, known: IntArray | int, *, power: float = 0.5
+) -> FloatArray:
+    """Return `positive_weights` of labels with these positives (q,) among `known` rows.
+
+    Examples
+    --------
+    >>> weights_of_counts(np.array([50, 20, 0]), 100).tolist()
+    [1.0, 2.0, 10.0]
+    """
+    negatives = np.maximum(known - positives, 1)
+    return np.asarray((negatives / np.maximum(positives, 1)) ** power)
 
 
 def label_cardinality(Y: LabelMatrix) -> float:

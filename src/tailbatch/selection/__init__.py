@@ -7,6 +7,7 @@ Start with `make_selector`. A selector is a ``DataLoader(batch_sampler=...)`` an
 from tailbatch.selection.base import RandomSelector, Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.importance import ImportanceSelector, gradient_norms, prior_norms
+from tailbatch.selection.label_counts import LabelCounts, count_labels
 from tailbatch.selection.laws import LowScoreLaw, QuantizationLaw, RankLaw
 from tailbatch.selection.loss_driven import (
     AdaptiveSelector,
@@ -44,6 +45,7 @@ from tailbatch.selection.rivals import (
     UncertaintySelector,
 )
 from tailbatch.selection.shown import SelectionDiagnostics
+from tailbatch.selection.stream import StreamSelector
 
 __all__ = [
     "STRATEGIES",
@@ -58,6 +60,7 @@ __all__ = [
     "Geometric",
     "HardSelector",
     "ImportanceSelector",
+    "LabelCounts",
     "Linear",
     "LossDrivenSelector",
     "LowScoreLaw",
@@ -71,9 +74,11 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "StrategyLike",
+    "StreamSelector",
     "UncertaintySelector",
     "UniformSelector",
     "WeightedLoss",
+    "count_labels",
     "default_pressure",
     "gradient_norms",
     "make_selector",

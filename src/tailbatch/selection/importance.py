@@ -54,11 +54,12 @@ def _norms_at(
     return np.sqrt(np.maximum(norms, 0.0, out=norms), out=norms)
 
 
-def prior_norms(Y: LabelMatrix, weights: FloatArray) -> FloatArray:
+def prior_norms(Y: LabelMatrix, weights: FloatArray, share: FloatArray | None = None) -> FloatArray:
     """Return the gradient norms (n,) of a model that knows only how frequent labels are.
 
     It predicts the prior that the weighted loss has its minimum at,
     ``pi'_j = w_j pi_j / (1 - pi_j + w_j pi_j)``, so ``e_ij = |pi'_j - y_ij|``.
+    `share` is pi (q,), by default that of Y.
 
     Examples
     --------
@@ -66,7 +67,8 @@ def prior_norms(Y: LabelMatrix, weights: FloatArray) -> FloatArray:
     >>> prior_norms(Y, np.array([3.0, 1.0])).round(3)
     array([1.521, 0.559, 0.901, 0.559])
     """
-    share = imbalance.label_counts(Y) / Y.shape[0]
+    if share is None:
+        share = imbalance.label_counts(Y) / Y.shape[0]
     prior = weights * share / (1 - share + weights * share)
     return _row_norms(Y, np.square(weights * (1 - prior)), np.square(prior))
 
@@ -184,7 +186,11 @@ class ImportanceSelector(Selector):
         self._mix = Linear(*mix) if isinstance(mix, tuple | list) and len(mix) == 2 else mix
         self.mix(0)  # a schedule that lacks something should say so now
         self._Y = labels
-        self._weights = _checked_positive_weights(positive_weights, labels)
+        self._weights = (
+            imbalance.positive_weights(labels)
+            if positive_weights is None
+            else checked_positive_weights(positive_weights, labels.shape[1])
+        )
         self.needs_losses = score == "gradient"
         self._weighted: tuple[int, npt.NDArray[Any]] | None = None  # this epoch's weighted shuffle
         self._bits = SumTable.bits(self.n_samples)
@@ -293,11 +299,14 @@ class ImportanceSelector(Selector):
             self._table = SumTable(loaded["scores"])
 
 
-def _checked_positive_weights(given: object, Y: LabelMatrix) -> FloatArray:
-    """Return the positive weights (q,) that were given as such, by a loss, or not at all."""
-    q = Y.shape[1]
-    if given is None:
-        return imbalance.positive_weights(Y)
+def checked_positive_weights(given: object, q: int) -> FloatArray:
+    """Return the positive weights (q,) that were given as such or by a loss.
+
+    Examples
+    --------
+    >>> checked_positive_weights([1, 3], 2)
+    array([1., 3.])
+    """
     if hasattr(given, "positive_weights"):  # a loss
         given = given.positive_weights
         if given is None:
