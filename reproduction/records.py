@@ -14,13 +14,7 @@ import pandas as pd
 from tailbatch.analysis import Dataset
 from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, ResultStore, RunSpec, StudyPlan
-from tailbatch.results.archive import (
-    SUFFIX,
-    Archive,
-    open_records,
-    read_archive,
-    write_archive,
-)
+from tailbatch.results.archive import SUFFIX, Archive, open_records, read_archive, write_archive
 from tailbatch.results.frames import read_store
 from tailbatch.study import load_study
 from tailbatch.study.sources import scales_of

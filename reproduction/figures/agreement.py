@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tailbatch.analysis import Arm
-from tailbatch.report.figures import plain_text
-from tailbatch.report.panels import draw_style, tidy
+from tailbatch.report.figures import draw_style, plain_text, tidy
 from tailbatch.report.style import Look
 from tailbatch.results.frames import Evidence
 

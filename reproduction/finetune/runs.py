@@ -36,12 +36,7 @@ from tailbatch.data import Fold, MultiLabelDataset, Parts, TextParts, load_texts
 from tailbatch.files import replacing
 from tailbatch.imbalance import minority_labels
 from tailbatch.integrations.encoders import TextEncoder, Tokens, minilm
-from tailbatch.metrics import (
-    METRICS,
-    average_precision_by_label,
-    evaluate,
-    tune_thresholds,
-)
+from tailbatch.metrics import METRICS, average_precision_by_label, evaluate, tune_thresholds
 from tailbatch.models import MultiLabelModel, make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector, make_selector

@@ -26,14 +26,7 @@ from tailbatch.errors import DataError, StudyError, require
 from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, ResultStore, TrainingPlan
-from tailbatch.study import (
-    Study,
-    StudyOutcome,
-    StudyProgress,
-    ThisProcess,
-    WorkerPool,
-    run_study,
-)
+from tailbatch.study import Study, StudyOutcome, StudyProgress, ThisProcess, WorkerPool, run_study
 from tailbatch.study.custom import Entry
 from tailbatch.study.sources import FOLD_SEED, duration, facts_of, loaded
 

@@ -26,7 +26,7 @@ from tailbatch.analysis.labels import (
     pooled_average_precision,
 )
 from tailbatch.analysis.verdicts import best_setting, mean_ranks, tuned, wilcoxon_by_model
-from tailbatch.report.sections.checks import _in_words
+from tailbatch.report.sections.results import _in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
 from tailbatch.selection.make import STRATEGIES

@@ -12,7 +12,7 @@ from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.analysis import analyze
 from tailbatch.cli.study_display import summary
 from tailbatch.errors import ResultError
-from tailbatch.report.page import render, sections_of, write_report
+from tailbatch.report.page import SECTIONS, _render, write_report
 from tailbatch.report.section import Block, Brief, FileTable, Section, Story
 from tailbatch.results.archive import Archive, write_archive
 from tailbatch.results.frames import gather, read_store
@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 def rendered(evidence):
     story = Story(analyze(evidence), "report-files")
-    return render(story, sections_of(story), title="Made up")
+    return _render(story, [make(story) for make in SECTIONS], title="Made up")
 
 
 def page_of(specs, **facts):

@@ -17,9 +17,8 @@ from tailbatch.analysis.inference import Gain
 from tailbatch.analysis.verdicts import Best, Setting
 from tailbatch.errors import printable
 from tailbatch.report.export import _latex_text, _markdown_text, csv_text
-from tailbatch.report.panels import gains_figure
-from tailbatch.report.sections.checks import _in_words
-from tailbatch.report.sections.summary import headline, sentences
+from tailbatch.report.sections.results import _in_words
+from tailbatch.report.sections.summary import _gains_figure, _headline, sentences
 from tailbatch.report.style import looks
 
 RANDOM, HARD, ADAPTIVE = map(Arm, ("random", "hard", "adaptive"))
@@ -73,7 +72,7 @@ def best(
     first, second = map(Learner, learners)
     gain = Gain(percent, *ends, p, 1, 1, 1)
     made = Setting(first, arm), "minority_average_precision", 0.312, Setting(second, reference)
-    return headline(Best(*made, gain, by_dataset), **more)
+    return _headline(Best(*made, gain, by_dataset), **more)
 
 
 def test_the_headline_names_a_winner_only_where_it_is_significant():
@@ -223,9 +222,9 @@ def test_it_is_said_whether_the_best_epoch_tells_the_end_of_learning(plan, verdi
 
 def test_no_interval_has_no_caps():
     rows = pd.DataFrame([change(), change(metric="macro_f", low=np.nan, high=np.nan)])
-    axes = gains_figure(rows, looks([RANDOM, ADAPTIVE], RANDOM)).axes[0]
+    axes = _gains_figure(rows, looks([RANDOM, ADAPTIVE], RANDOM)).axes[0]
     [bars] = axes.containers
     caps = np.concatenate([np.asarray(cap.get_xdata(), dtype=float) for cap in bars[1]])
     assert sorted(caps[np.isfinite(caps)].tolist()) == pytest.approx([0.9, 3.4])
     none = pd.DataFrame([change(low=np.nan, high=np.nan)])
-    gains_figure(none, looks([RANDOM, ADAPTIVE], RANDOM)).canvas.draw()
+    _gains_figure(none, looks([RANDOM, ADAPTIVE], RANDOM)).canvas.draw()

@@ -265,8 +265,7 @@ def between_models(runs: pd.DataFrame) -> pd.DataFrame:
     order = sorted(last, key=lambda learner: (last[learner], learner))
     arms = {learner: Arm(str(learner), None, place=turn) for turn, learner in enumerate(order)}
     return plain.assign(
-        arm=[arms[learner] for learner in plain["learner"]],
-        learner=[Learner("")] * len(plain),
+        arm=[arms[learner] for learner in plain["learner"]], learner=[Learner("")] * len(plain)
     )
 
 

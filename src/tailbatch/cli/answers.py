@@ -211,10 +211,7 @@ def _evaluate(
     features, Y, _ = _labeled(data, labels, classifier)
     scores = classifier.predict_proba(features)
     overall = metrics.evaluate(
-        Y,
-        scores,
-        minority=classifier.minority_labels_,
-        thresholds=classifier.thresholds_,
+        Y, scores, minority=classifier.minority_labels_, thresholds=classifier.thresholds_
     )
     table = _by_label(Y, scores, classifier)
     if csv is not None:

@@ -1,6 +1,6 @@
 """What commands print about datasets, labels, rows and a training, for 80 columns or more."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from tailbatch.cli.options import count, number
 from tailbatch.data import FittedColumns
 from tailbatch.data.catalog import KnownDataset
 from tailbatch.errors import printable
-from tailbatch.report.description import Cooccurrence, Description, LabelFacts
+from tailbatch.report.description import Description
 
 if TYPE_CHECKING:
     from tailbatch.results import TrainingPlan
@@ -70,9 +70,7 @@ def _where(entry: KnownDataset, is_here: bool) -> str:
 
 
 def show_description(
-    facts: Description,
-    entry: KnownDataset | None = None,
-    columns: FittedColumns | None = None,
+    facts: Description, entry: KnownDataset | None = None, columns: FittedColumns | None = None
 ) -> None:
     """Print the facts of a dataset, its columns if it is a table, and where a known one comes from."""
     console = Console(highlight=False)
@@ -85,7 +83,7 @@ def show_description(
     console.print(_frequency_table(facts, ascii_only=not console.encoding.startswith("utf")))
     if len(facts.cooccurrence.names) > 1:
         _section(console, "Commonest labels together", "of the rows with one, % that have another")
-        console.print(_cooccurrence_table(facts.cooccurrence))
+        console.print(_cooccurrence_table(facts))
     _section(console, "Rare labels", _minority_summary(facts))
     console.print(Padding(Text(_minority_names(facts)), (0, 2)))
     _bullets(console, "Worth a look", facts.warnings or ["nothing unusual"])
@@ -132,11 +130,12 @@ def _columns_table(columns: FittedColumns) -> Table:
 def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
     table = table_of("label", ">rows", ">share", ">IRLbl", "")
     largest = max(facts.labels[0].positives, 1)
-    for label in _both_ends(facts.labels):
-        if label is None:
-            table.add_row(
-                f"... {facts.n_labels - _SHOWN_LABELS:,} labels in between", "", "", "", ""
-            )
+    hidden = facts.n_labels - _SHOWN_LABELS
+    for at, label in enumerate(facts.labels):
+        # Of many labels, the commonest and the rarest are shown.
+        if hidden > 0 and _SHOWN_LABELS // 2 <= at < len(facts.labels) - _SHOWN_LABELS // 2:
+            if at == _SHOWN_LABELS // 2:
+                table.add_row(f"... {hidden:,} labels in between", "", "", "", "")
             continue
         style = _RARE if label.is_minority else ""
         table.add_row(
@@ -150,18 +149,10 @@ def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
     return table
 
 
-def _both_ends(labels: Sequence[LabelFacts]) -> Sequence[LabelFacts | None]:
-    """Return all labels, or the commonest and the rarest with None in between."""
-    if len(labels) <= _SHOWN_LABELS:
-        return labels
-    half = _SHOWN_LABELS // 2
-    return [*labels[:half], None, *labels[-half:]]
-
-
-def _cooccurrence_table(facts: Cooccurrence) -> Table:
-    numbers = [f">{position}" for position in range(1, len(facts.names) + 1)]
-    table = table_of("label", *numbers)
-    for position, (name, shares) in enumerate(zip(facts.names, facts.share, strict=True)):
+def _cooccurrence_table(facts: Description) -> Table:
+    together = facts.cooccurrence
+    table = table_of("label", *(f">{at}" for at in range(1, len(together.names) + 1)))
+    for position, (name, shares) in enumerate(zip(together.names, together.share, strict=True)):
         cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
         table.add_row(_name(f"{position + 1} {name}"), *cells)
     return table

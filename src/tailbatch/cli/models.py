@@ -72,8 +72,7 @@ def fit(
     text_encoder: TextEncoder = None,
     min_rows: MinRows = None,
     model: Annotated[
-        str,
-        typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True),
+        str, typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
     ] = defaults.MODEL,
     strategy: Annotated[
         str,
@@ -102,8 +101,7 @@ def fit(
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = defaults.BATCH_SIZE,
     lr: Annotated[
-        float | None,
-        typer.Option(help="Learning rate; the default depends on the model."),
+        float | None, typer.Option(help="Learning rate; the default depends on the model.")
     ] = None,
     warm_up_epochs: Annotated[
         int | None,

@@ -41,8 +41,7 @@ Kinds = Annotated[
     ),
 ]
 TextEncoder = Annotated[
-    str | None,
-    typer.Option(help="minilm: embeddings of text instead of TF-IDF.", metavar="NAME"),
+    str | None, typer.Option(help="minilm: embeddings of text instead of TF-IDF.", metavar="NAME")
 ]
 MinRows = Annotated[
     int | None,
@@ -104,8 +103,7 @@ def fetched(name: str) -> Path:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"Downloading {name}", total=None)
         return catalog.find(
-            name,
-            progress=lambda received, size: bar.update(task, completed=received, total=size),
+            name, progress=lambda received, size: bar.update(task, completed=received, total=size)
         )
 
 

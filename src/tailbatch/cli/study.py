@@ -49,16 +49,14 @@ app = typer.Typer(
 )
 
 StoreOption = Annotated[
-    Path,
-    typer.Option("--store", help="Folder of the records; runs found there are not repeated."),
+    Path, typer.Option("--store", help="Folder of the records; runs found there are not repeated.")
 ]
 WorkersOption = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Parallel runs, one core each.  [default: all cores]"),
 ]
 RayOption = Annotated[
-    str | None,
-    typer.Option("--ray", metavar="auto|ADDRESS", help="Run on a Ray cluster instead."),
+    str | None, typer.Option("--ray", metavar="auto|ADDRESS", help="Run on a Ray cluster instead.")
 ]
 DataOption = Annotated[
     Path | None,
@@ -178,10 +176,7 @@ def compare(
 
 
 @commands.command("demo")
-def _demo(
-    store: StoreOption = Path("tailbatch-demo"),
-    workers: WorkersOption = None,
-) -> None:
+def _demo(store: StoreOption = Path("tailbatch-demo"), workers: WorkersOption = None) -> None:
     """Fit the dataset inside the package, show its rare labels, and compare strategies.
 
     For example:

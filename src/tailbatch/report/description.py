@@ -9,10 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import (
-    Features,
-    MultiLabelDataset,
-)
+from tailbatch.data.dataset import Features, MultiLabelDataset
 from tailbatch.imbalance import (
     imbalance_ratio,
     label_cardinality,
@@ -24,24 +21,13 @@ from tailbatch.imbalance import (
 )
 from tailbatch.seeds import IntArray
 
-TOP_LABELS = 6
-LISTED_LABELS = 10_000
-"""Labels up to which those without positives are listed too."""
+_TOP_LABELS = 6
+_LISTED_LABELS = 10_000  # up to which those without positives are listed, too
 
 
 @dataclass(frozen=True)
-class LabelFacts:
-    """How often one label occurs.
-
-    Attributes
-    ----------
-    positives, share
-        Rows that carry the label, as a count and as a fraction.
-    imbalance_ratio
-        IRLbl (Eq. 1): positives of the commonest label over positives of this one.
-    is_minority
-        Whether the label is rare: `tailbatch.imbalance.rare_labels`.
-    """
+class _LabelFacts:
+    """How often one label occurs."""
 
     name: str
     positives: int
@@ -51,16 +37,8 @@ class LabelFacts:
 
 
 @dataclass(frozen=True)
-class Cooccurrence:
-    """How often the commonest labels occur together.
-
-    Attributes
-    ----------
-    names
-        The labels, commonest first.
-    share
-        ``share[i][j]``: of the rows with label i, the fraction that also has label j.
-    """
+class _Cooccurrence:
+    """How often the commonest labels occur together, commonest first."""
 
     names: tuple[str, ...]
     share: tuple[tuple[float, ...], ...]
@@ -72,15 +50,16 @@ class Description:
 
     Attributes
     ----------
-    feature_density
-        Fraction of the feature values that are not zero.
+    feature_density, minority_row_share
+        Fractions of the feature values that are not zero, and of the rows with a rare label.
     distinct_label_sets
         How many different combinations of labels occur.
-    minority_row_share
-        Fraction of the rows with at least one rare label.
     labels
-        Every label, commonest first, ties in file order; of those without positives only the first
-        where there are more than 10,000 labels in all: a file may claim ten million.
+        Each label's ``name``, ``positives``, ``share`` of the rows, ``imbalance_ratio`` (IRLbl, Eq. 1)
+        and ``is_minority``, commonest first, ties in file order; above 10,000 labels, only the first of
+        those without positives: a file may claim ten million.
+    cooccurrence
+        Of the rows with label i of its ``names``, ``share[i][j]`` also have label j.
     warnings
         What to check first, one sentence each.
     """
@@ -99,8 +78,8 @@ class Description:
     scumble: float
     n_minority_labels: int
     minority_row_share: float
-    labels: tuple[LabelFacts, ...]
-    cooccurrence: Cooccurrence
+    labels: tuple[_LabelFacts, ...]
+    cooccurrence: _Cooccurrence
     warnings: tuple[str, ...]
 
 
@@ -153,27 +132,27 @@ def _commonest_first(counts: IntArray, most: int) -> IntArray:
     return np.concatenate([ordered, absent])
 
 
-def _label_facts(dataset: MultiLabelDataset) -> tuple[LabelFacts, ...]:
+def _label_facts(dataset: MultiLabelDataset) -> tuple[_LabelFacts, ...]:
     counts, ratios = label_counts(dataset.Y), imbalance_ratio(dataset.Y)
     minority = rare_labels(dataset.Y)
     return tuple(
-        LabelFacts(
+        _LabelFacts(
             name=dataset.label_names[j],
             positives=int(counts[j]),
             share=float(counts[j] / dataset.n_samples),
             imbalance_ratio=float(ratios[j]),
             is_minority=bool(minority[j]),
         )
-        for j in _commonest_first(counts, LISTED_LABELS)
+        for j in _commonest_first(counts, _LISTED_LABELS)
     )
 
 
-def _cooccurrence(dataset: MultiLabelDataset) -> Cooccurrence:
-    top = _commonest_first(label_counts(dataset.Y), TOP_LABELS)[:TOP_LABELS]
+def _cooccurrence(dataset: MultiLabelDataset) -> _Cooccurrence:
+    top = _commonest_first(label_counts(dataset.Y), _TOP_LABELS)[:_TOP_LABELS]
     labels = sparse.csr_array(dataset.Y[:, top], dtype=np.int64)
     together = (labels.T @ labels).toarray()
     share = together / np.maximum(together.diagonal()[:, None], 1)
-    return Cooccurrence(
+    return _Cooccurrence(
         names=tuple(dataset.label_names[j] for j in top),
         share=tuple(tuple(row) for row in share.tolist()),
     )

@@ -1,17 +1,15 @@
 """Tables as CSV, LaTeX and Markdown files, with every name escaped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from tailbatch.analysis.keys import Arm, Key
+from tailbatch.analysis.keys import Key
 from tailbatch.errors import markdown_escaped, printable
 from tailbatch.files import replacing
-
-#: Shown in a table for a missing value.
-MISSING = "\N{EN DASH}"
+from tailbatch.report.figures import save
+from tailbatch.report.section import FileTable, Section, cell_text, is_number
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -35,34 +33,27 @@ _LATEX = {
 READABLE = {"learner": "model", "data": "dataset", "arm": "strategy"}
 
 
-def write_table(
-    table: pd.DataFrame,
-    folder: Path,
-    name: str,
-    *,
-    caption: str,
-    reading: pd.DataFrame | None = None,
-    bold: pd.DataFrame | None = None,
-) -> None:
-    """Write ``name.csv``, ``name.tex`` and ``name.md`` into a folder.
+def write_files(sections: Iterable[Section], folder: Path) -> None:
+    """Write the tables and figures of sections into a folder; those without data are left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sections = tuple(sections)
+    for kept in (kept for section in sections for kept in section.tables if len(kept.table)):
+        _write_table(kept, folder)
+    for name, draw in (item for section in sections for item in section.figures.items()):
+        figure = draw()
+        save(figure, folder / f"{name}.pdf")
+        figure.set_layout_engine("none")  # one layout is enough, and takes half of the time
+        save(figure, folder / f"{name}.png")
 
-    Parameters
-    ----------
-    table
-        The content of the CSV file, at full precision.
-    reading
-        The content of the other two, to four digits; None uses the same table.
-    bold
-        Which of its cells are best.
-    """
-    shown = table if reading is None else reading
-    texts = {
-        ".csv": csv_text(table),
-        ".tex": _latex_text(shown, caption, bold, label=name),
-        ".md": _markdown_text(shown, caption, bold),
-    }
-    for suffix, text in texts.items():
-        write_text(text, folder / f"{name}{suffix}")
+
+def _write_table(kept: FileTable, folder: Path) -> None:
+    """Write the CSV file at full precision; for readers, also LaTeX and Markdown to four digits."""
+    write_text(csv_text(kept.table), folder / f"{kept.name}.csv")
+    if kept.caption:
+        shown = kept.table if kept.reading is None else kept.reading
+        latex = _latex_text(shown, kept.caption, kept.bold, label=kept.name)
+        write_text(latex, folder / f"{kept.name}.tex")
+        write_text(_markdown_text(shown, kept.caption, kept.bold), folder / f"{kept.name}.md")
 
 
 def write_text(text: str, path: Path) -> None:
@@ -97,26 +88,7 @@ def _no_formula(value: object) -> object:
 def _latex_text(
     table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None, *, label: str = "table"
 ) -> str:
-    r"""Return a table as LaTeX for the booktabs package, with the label ``tab:<label>``.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"data": ["a_b"], "gain": [0.5]})
-    >>> print(_latex_text(table, "Gains, 95% intervals", label="gains"))
-    \begin{table}
-    \centering
-    \caption{Gains, 95\% intervals}
-    \label{tab:gains}
-    \begin{tabular}{lr}
-    \toprule
-    dataset & gain \\
-    \midrule
-    a\_b & 0.5000 \\
-    \bottomrule
-    \end{tabular}
-    \end{table}
-    <BLANKLINE>
-    """
+    """Return a table as LaTeX for the booktabs package, with the label ``tab:<label>``."""
     header, rows = _cells(table, bold, _latex_escaped, lambda text: rf"\textbf{{{text}}}")
     # A mean with its half-width is text in a column of numbers.
     right = [is_number(table[name]) or str(name)[-1:] in ("↑", "↓") for name in table]
@@ -134,29 +106,12 @@ def _latex_text(
 
 
 def _latex_escaped(text: str) -> str:
-    r"""Return text that LaTeX prints literally.
-
-    Examples
-    --------
-    >>> _latex_escaped("50% of $x_1$")
-    '50\\% of \\$x\\_1\\$'
-    """
+    """Return text that LaTeX prints literally."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 
 def _markdown_text(table: pd.DataFrame, caption: str, bold: pd.DataFrame | None = None) -> str:
-    r"""Return a table as Markdown.
-
-    Examples
-    --------
-    >>> print(_markdown_text(pd.DataFrame({"dataset": ["a|b"], "gain": [0.5]}), "Gains"))
-    Gains
-    <BLANKLINE>
-    | dataset | gain |
-    |---|---:|
-    | a\|b | 0.5000 |
-    <BLANKLINE>
-    """
+    """Return a table as Markdown."""
     header, rows = _cells(table, bold, markdown_escaped, lambda text: f"**{text}**")
     rule = ["---:" if is_number(table[name]) else "---" for name in table]
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join(rule) + "|"]
@@ -179,28 +134,3 @@ def _cells(
             for row, marks in zip(texts, bold.to_numpy(dtype=bool), strict=True)
         ]
     return header, texts
-
-
-def cell_text(value: object, digits: int = 4) -> str:
-    """Return a value as text for a table.
-
-    Examples
-    --------
-    >>> [cell_text(value) for value in (0.12345, 12, True, None, float("nan"), "scene")]
-    ['0.1235', '12', 'yes', '\N{EN DASH}', '\N{EN DASH}', 'scene']
-    >>> cell_text(Arm("none"))
-    'no batches'
-    """
-    if isinstance(value, Arm) and not value.draws_batches:
-        return "no batches"  # "none", as records have it, reads like a missing value
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    if isinstance(value, float | np.floating):
-        return f"{value:.{digits}f}" if np.isfinite(value) else MISSING
-    return MISSING if value is None or value is pd.NA else str(value)
-
-
-def is_number(column: pd.Series) -> bool:
-    """Return whether a column is right-aligned."""
-    kinds = pd.api.types
-    return bool(kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column))

@@ -1,14 +1,17 @@
 """Figures; each is drawn from a table of facts and written as PDF, PNG or SVG."""
 
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from tailbatch.errors import TailbatchError
 from tailbatch.files import replacing
 from tailbatch.report.description import Description
+from tailbatch.report.style import PALETTE, Look
 
 MINORITY = "#c1440e"
 MAJORITY = "#7a8ca5"
@@ -19,8 +22,7 @@ _PRINT = 300  # dots per inch, as journals require
 def label_frequencies(facts: Description) -> Figure:
     """Draw how often each label occurs, commonest first, rare labels in another color.
 
-    The scale is logarithmic, since the commonest label may have a thousand times the positives of
-    the rarest. A label without positives has no bar.
+    The scale is logarithmic; a label without positives has no bar.
     """
     figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -74,3 +76,23 @@ def plain_text(name: str, longest: int = 28) -> str:
     """Return a name that matplotlib draws literally: a dollar sign would start a formula."""
     shown = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def draw_style(look: Look, *, line: bool = True) -> dict[str, Any]:
+    """Return how matplotlib draws a look, with or without its line."""
+    style: dict[str, Any] = {
+        "color": PALETTE[look.color][0],
+        "marker": look.marker,
+        "markersize": 4,
+    }
+    if line:
+        style["linestyle"] = (0, look.dash) if look.dash else "-"
+    return style
+
+
+def tidy(axes: Axes) -> None:
+    """Leave out the frame and small ticks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+    axes.xaxis.label.set_fontsize(8)
+    axes.minorticks_off()

@@ -15,8 +15,7 @@ from tailbatch import __version__
 from tailbatch.analysis import analyze
 from tailbatch.analysis.keys import Arm
 from tailbatch.errors import ResultError
-from tailbatch.report.export import csv_text, write_table, write_text
-from tailbatch.report.figures import save
+from tailbatch.report.export import write_files, write_text
 from tailbatch.report.reproduce import study_files
 from tailbatch.report.section import Section, Story
 from tailbatch.report.sections import SECTIONS
@@ -27,16 +26,11 @@ from tailbatch.results.frames import read_store
 
 
 def write_report(
-    store: Path | RecordSource,
-    out: Path,
-    *,
-    title: str | None = None,
-    study: str | None = None,
+    store: Path | RecordSource, out: Path, *, title: str | None = None, study: str | None = None
 ) -> tuple[Section, ...]:
-    """Write a store's report to `out`, its tables and figures beside it, and return its sections.
+    """Write a report to `out`, its tables and figures beside it, and return its sections.
 
-    The folder has the page's name with ``-files`` at the end: ``report.html`` has ``report-files``.
-    The same store gives the same bytes.
+    The folder of ``report.html`` is ``report-files``. The same store gives the same bytes.
 
     Parameters
     ----------
@@ -61,8 +55,6 @@ def write_report(
     >>> sections = write_report(folder, folder / "report.html")
     >>> sections[0].brief.sentences[0][:40]
     'Too little ran to say what is best: a te'
-    >>> "Too little ran" in (folder / "report.html").read_text()
-    True
     """
     records = open_records(store)
     evidence = read_store(records, study=study)
@@ -74,43 +66,16 @@ def write_report(
     plan = plans[0] if len(plans) == 1 else None
     studies = study_files(evidence.specs, records.datasets(), plan.name if plan else "runs")
     story = Story(analyze(evidence), beside.name, studies)
-    sections = sections_of(story)
+    sections = tuple(make(story) for make in SECTIONS)
     write_files(sections, beside)
     for name, text in studies.items():
         write_text(text, beside / name)
     heading = title or (plan.title or plan.name if plan else "Batch selection compared")
-    write_text(render(story, sections, title=heading), out)
+    write_text(_render(story, sections, title=heading), out)
     return sections
 
 
-def sections_of(story: Story) -> tuple[Section, ...]:
-    """Return every section, including those without data."""
-    return tuple(make(story) for make in SECTIONS)
-
-
-def write_files(sections: Sequence[Section], folder: Path) -> None:
-    """Write the tables and figures of sections into a folder; those without data are left out."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for kept in (kept for section in sections for kept in section.tables if len(kept.table)):
-        if kept.caption:
-            write_table(
-                kept.table,
-                folder,
-                kept.name,
-                caption=kept.caption,
-                reading=kept.reading,
-                bold=kept.bold,
-            )
-        else:
-            write_text(csv_text(kept.table), folder / f"{kept.name}.csv")
-    for name, draw in (item for section in sections for item in section.figures.items()):
-        figure = draw()
-        save(figure, folder / f"{name}.pdf")
-        figure.set_layout_engine("none")  # one layout is enough, and takes half of the time
-        save(figure, folder / f"{name}.png")
-
-
-def render(story: Story, sections: Sequence[Section], *, title: str) -> str:
+def _render(story: Story, sections: Sequence[Section], *, title: str) -> str:
     """Return the page as text: the sections that have something to show."""
     environment = Environment(
         loader=PackageLoader("tailbatch.report", "."),
@@ -164,13 +129,6 @@ def _asset(name: str) -> Markup:
 
 
 def _fingerprint(runs: pd.DataFrame) -> str:
-    """Return a name for a set of runs; the same runs give the same name.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"digest": ["b", "a"]})
-    >>> _fingerprint(runs) == _fingerprint(runs[::-1])
-    True
-    """
+    """Return a name for a set of runs; the same runs give the same name."""
     names = "\n".join(sorted(runs.get("digest", pd.Series(dtype=str))))
     return hashlib.sha256(names.encode()).hexdigest()[:12]

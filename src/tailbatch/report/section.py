@@ -17,10 +17,11 @@ from tailbatch.analysis import Analysis
 from tailbatch.analysis.comparisons import paired
 from tailbatch.analysis.keys import CELL, Arm, by_label
 from tailbatch.metrics import metric_facts
-from tailbatch.report.export import cell_text, is_number
 from tailbatch.report.style import Look, looks
 
 _LONG = 30  # rows beyond which a table is folded
+#: Shown in a table for a missing value.
+MISSING = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,14 @@ Kind = Literal[
 
 
 class Block(NamedTuple):
-    """A part of a section on the page, which the template renders by its kind.
+    """A part of a section on the page, rendered by its kind.
 
-    ============ ==================================================================================
-    ``text``     a paragraph; ``strong`` for the main result, ``note`` for one that may be skipped
-    ``folder``   a paragraph around the name of a folder: text before it, the name, text after it
-    ``lines``    sentences to quote
-    ``facts``    pairs of names and numbers
-    ``alert``    what a reader must not miss, the section with the details, and the text of its link
-    ``table``    a `View`; ``folded`` has a summary before it
-    ``changes``  tables of changes with their intervals as pictures; all but the first are folded
-    ``grids``    folded tables of results, one per model; ``open`` the same with the first one open
-    ``chart``    a `Chart`; ``row`` several of them side by side
-    ``pickers``  datasets and models to choose from, and the folder of the files
-    ``commands`` lines to type
-    ``traces``   the runs behind every row
-    ============ ==================================================================================
+    ``text`` (``strong``, ``note``) is a paragraph; ``folder`` one around a folder's name; ``lines`` are
+    sentences to quote; ``facts`` pairs of names and numbers; ``alert`` a text, a section's anchor and
+    the text of the link; ``table`` a `View`, ``folded`` with a summary before it; ``changes`` tables of
+    changes with intervals as pictures; ``grids`` folded tables of results, one per model (``open``: the
+    first one is open); ``chart`` a `Chart`, ``row`` several; ``pickers`` datasets, models, and the
+    folder of the files; ``commands`` lines to type; ``traces`` the runs behind every row.
     """
 
     kind: Kind
@@ -74,14 +67,7 @@ class Switch:
 class Chart:
     """A chart that the page's script draws into the element ``chart-<id>``.
 
-    Parameters
-    ----------
-    id, title, caption
-        Its element, heading and caption.
-    switches
-        The choices it offers.
-    key, numbers
-        Whether it has its own legend, and the title of the table of its numbers.
+    ``key`` says whether it has its own legend, ``numbers`` is the title of the table of its numbers.
     """
 
     id: str
@@ -94,10 +80,7 @@ class Chart:
 
 @dataclass(frozen=True, eq=False)
 class FileTable:
-    """A table that is written as files: CSV at full precision, LaTeX and Markdown for reading.
-
-    A table without a caption is for software, not readers, and is written only as CSV.
-    """
+    """A table written as files: CSV at full precision; with a caption, also LaTeX and Markdown."""
 
     name: str
     table: pd.DataFrame
@@ -120,18 +103,9 @@ class Brief:
 class Section:
     """A section of a report; one without blocks is not on the page.
 
-    Parameters
-    ----------
-    id, title, short
-        Its anchor, its heading and its name in the list of contents.
-    blocks
-        The content of the page.
-    tables, figures
-        The content of the files beside the page; figures are drawn when they are written.
-    data
-        The data of the page's script.
-    brief
-        The terminal output.
+    ``id``, ``title`` and ``short`` are its anchor, its heading and its name in the list of contents.
+    ``tables`` and ``figures`` are the files beside the page, ``data`` is for the page's script, and
+    ``brief`` is the terminal output.
     """
 
     id: str
@@ -146,17 +120,7 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """The input of sections.
-
-    Parameters
-    ----------
-    analysis
-        Every table.
-    files
-        Name of the folder beside the page.
-    studies
-        The study files in it, which repeat the runs.
-    """
+    """The input of sections: every table, the folder beside the page, and the study files in it."""
 
     analysis: Analysis
     files: str = ""
@@ -189,10 +153,7 @@ class _Traced:
 
 
 def _traced(runs: pd.DataFrame, prefix: str = "runs") -> _Traced:
-    """Return the runs behind each dataset, model and arm.
-
-    A run whose fold and seed another strategy lacks is in no mean, and is marked so.
-    """
+    """Return the runs behind each dataset, model and arm."""
     compared = set(paired(runs)["digest"])
     columns = [*CELL, "arm", "fold", "seed", "digest"]
     entries, ids = [], {}
@@ -220,6 +181,8 @@ def view(table: pd.DataFrame, caption: str, titles: Mapping[Any, str] | None = N
     >>> view(pd.DataFrame({"data": ["scene"], "gain": [0.5]}), "Gains", {"gain": "Gain"}).rows
     [['0.5000']]
     """
+    if "metric" in table:
+        table = table.assign(metric=[metric_facts(name).title for name in table["metric"]])
     titles = titles or {name: name.replace("_", " ").capitalize() for name in table}
     shown = table[[name for name in titles if name in table]]
     return View(
@@ -236,26 +199,26 @@ def folded(shown: View) -> Block:
     return Block("folded", (f"{shown.caption} ({len(shown.rows)} rows)", shown))
 
 
-def titled(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with readable names of its metrics.
+def cell_text(value: object, digits: int = 4) -> str:
+    """Return a value as text for a table.
 
     Examples
     --------
-    >>> titled(pd.DataFrame({"metric": ["macro_f"]}))["metric"].tolist()
-    ['Macro-F']
+    >>> [cell_text(value) for value in (0.12345, 12, True, None, float("nan"), "scene")]
+    ['0.1235', '12', 'yes', '\N{EN DASH}', '\N{EN DASH}', 'scene']
+    >>> cell_text(Arm("none"))
+    'no batches'
     """
-    return table.assign(metric=[metric_facts(name).title for name in table["metric"]])
+    if isinstance(value, Arm) and not value.draws_batches:
+        return "no batches"  # "none", as records have it, reads like a missing value
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float | np.floating):
+        return f"{value:.{digits}f}" if np.isfinite(value) else MISSING
+    return MISSING if value is None or value is pd.NA else str(value)
 
 
-def short(value: float, digits: int = 4) -> float | int | None:
-    """Return a number with few significant digits for the page; None if it is missing.
-
-    Examples
-    --------
-    >>> short(0.123456), short(1200.0), short(float("nan"))
-    (0.1235, 1200, None)
-    """
-    if not np.isfinite(value):
-        return None
-    rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded.is_integer() else rounded
+def is_number(column: pd.Series) -> bool:
+    """Return whether a column is right-aligned."""
+    kinds = pd.api.types
+    return bool(kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column))

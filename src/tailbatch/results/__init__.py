@@ -1,12 +1,6 @@
 """Run specifications, records and stores: one immutable JSON file per run."""
 
-from tailbatch.results.record import (
-    DatasetFacts,
-    RecordSource,
-    RunFailure,
-    RunRecord,
-    StudyPlan,
-)
+from tailbatch.results.record import DatasetFacts, RecordSource, RunFailure, RunRecord, StudyPlan
 from tailbatch.results.spec import (
     NO_BATCHES,
     Pressure,

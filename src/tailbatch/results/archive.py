@@ -78,11 +78,7 @@ def open_records(path: Path | str | RecordSource) -> RecordSource:
 
 
 def write_archive(
-    store: RecordSource,
-    out: Path,
-    *,
-    study: str | None = None,
-    without: Collection[str] = (),
+    store: RecordSource, out: Path, *, study: str | None = None, without: Collection[str] = ()
 ) -> int:
     """Write all records of a store, or those of one study, to one file; return how many.
 

@@ -2,12 +2,7 @@
 
 from tailbatch.study.grid import Study, known_studies, load_study
 from tailbatch.study.pool import ThisProcess, WorkerPool
-from tailbatch.study.runner import (
-    StudyOutcome,
-    StudyProgress,
-    run_study,
-    study_progress,
-)
+from tailbatch.study.runner import StudyOutcome, StudyProgress, run_study, study_progress
 from tailbatch.study.single import run
 from tailbatch.study.sources import Source
 

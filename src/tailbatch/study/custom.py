@@ -23,11 +23,7 @@ _OF_THE_RUN = (
     "seed", "batch_size", "epochs", "warm_up_epochs", "selection_pressure", "loss", "max_lag", "shuffle",
 )  # fmt: skip
 
-REGISTRIES: Mapping[str, Registry[Any]] = {
-    "strategy": STRATEGIES,
-    "model": MODELS,
-    "loss": LOSSES,
-}
+REGISTRIES: Mapping[str, Registry[Any]] = {"strategy": STRATEGIES, "model": MODELS, "loss": LOSSES}
 """The registry for the names in each field of a run."""
 
 

@@ -20,14 +20,7 @@ from tailbatch.files import read_regular
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, check_hyperparameters
 from tailbatch.registry import check_known
-from tailbatch.results import (
-    NO_BATCHES,
-    Pressure,
-    RunSpec,
-    StudyPlan,
-    TrainingPlan,
-    parse_pressure,
-)
+from tailbatch.results import NO_BATCHES, Pressure, RunSpec, StudyPlan, TrainingPlan, parse_pressure
 from tailbatch.results.spec import GIVEN, known_fields
 from tailbatch.selection import STRATEGIES, default_pressure, make_selector
 from tailbatch.study.custom import Entry, NamedEntry, named, settled

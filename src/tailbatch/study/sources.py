@@ -11,12 +11,7 @@ from typing import Any, TypeAlias
 
 from tailbatch.data import Fold, MultiLabelDataset, Parts, load_dataset, stratified_folds
 from tailbatch.data.catalog import catalog, find
-from tailbatch.data.preparation import (
-    PAPER_PREPARATIONS,
-    PreparedDataset,
-    largest_columns,
-    prepare,
-)
+from tailbatch.data.preparation import PAPER_PREPARATIONS, PreparedDataset, largest_columns, prepare
 from tailbatch.data.scaling import suggested_scaling
 from tailbatch.errors import StudyError, TailbatchError
 from tailbatch.imbalance import (

@@ -1,6 +1,6 @@
 """One dataset and model at a time: learning curves, single labels, sample losses, pressures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -12,19 +12,13 @@ from matplotlib.figure import Figure
 from tailbatch.analysis import Analysis
 from tailbatch.analysis.curves import MEASURES
 from tailbatch.analysis.keys import CELL, Arm, Dataset, Learner
-from tailbatch.metrics import metric_facts
-from tailbatch.report import panels
-from tailbatch.report.section import (
-    Block,
-    Chart,
-    FileTable,
-    Section,
-    Story,
-    Switch,
-    short,
-)
-from tailbatch.report.style import GROUP_NAMES, GROUPS
+from tailbatch.metrics import METRICS, TUNED, metric_facts
+from tailbatch.report.figures import draw_style, plain_text, tidy
+from tailbatch.report.section import Block, Chart, FileTable, Section, Story, Switch
+from tailbatch.report.style import GROUP_NAMES, GROUPS, Look, shown_arms
 
+_AXES = {"number": "epoch", "steps": "batch", "seconds": "second"}
+_MOST = 4  # datasets side by side, as in the paper
 _MOST_LABELS = 400  # dots in one chart; more would overlap, and bloat the page
 _CONVERGENCE = {
     "lowest_loss": "Lowest training loss",
@@ -96,10 +90,7 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
             "Density of the training samples' losses (BCE), smoothed. Numbers of minority labels are "
             "compared under the first strategy shown; strategies are compared over all samples with a "
             "minority label.",
-            (
-                Switch("loss-epoch", "After epoch", epochs),
-                Switch("loss-view", "Compare", compared),
-            ),
+            (Switch("loss-epoch", "After epoch", epochs), Switch("loss-view", "Compare", compared)),
             key=True,
         )
         yield Block("chart", chart)
@@ -131,7 +122,7 @@ def _data(analysis: Analysis) -> dict[str, Any]:
     for cell, arm, values in cells.by_arm(curves, columns):
         cell["curves"][str(arm)] = _columns(_thinned(values), columns)
     for cell, arm, values in cells.by_arm(convergence, list(facts)):
-        cell["convergence"][str(arm)] = [short(value) for value in values[0]]
+        cell["convergence"][str(arm)] = [_short(value) for value in values[0]]
     for cell, data, group in cells.of(analysis.labels):
         cell |= _label_values(group, shown[data]["names"])
     for cell, _, group in cells.of(analysis.pressures):
@@ -175,13 +166,7 @@ class _Cells:
 
 
 def _thinned(rows: np.ndarray, points: int = 40) -> np.ndarray:
-    """Return at most `points` rows, evenly spaced, including the first and last.
-
-    Examples
-    --------
-    >>> _thinned(np.arange(1, 101), points=4).tolist()
-    [1, 34, 67, 100]
-    """
+    """Return at most `points` rows, evenly spaced, including the first and last."""
     places = np.linspace(0, len(rows) - 1, min(points, len(rows))).round().astype(int)
     return np.asarray(rows[places])
 
@@ -189,7 +174,7 @@ def _thinned(rows: np.ndarray, points: int = 40) -> np.ndarray:
 def _columns(rows: np.ndarray, names: list[str]) -> dict[str, list[Any]]:
     """Return the columns of a curve; one that was never measured is left out."""
     return {
-        name: [short(value) for value in column]
+        name: [_short(value) for value in column]
         for name, column in zip(names, rows.T, strict=True)
         if not np.isnan(column).all()
     }
@@ -203,7 +188,7 @@ def _labels(group: pd.DataFrame) -> dict[str, list[Any]]:
     shown = order.iloc[places.astype(int)]
     return {
         "names": shown["label"].tolist(),
-        "positives": [short(value) for value in shown["positives"]],
+        "positives": [_short(value) for value in shown["positives"]],
         "minority": [int(value) for value in shown["minority"]],
     }
 
@@ -216,7 +201,7 @@ def _label_values(group: pd.DataFrame, names: list[str]) -> dict[str, dict[str, 
         values = arms[arm].set_index("label").reindex(names)
         for kind, by_arm in facts.items():
             if values[kind].notna().any():
-                by_arm[str(arm)] = [short(value, 3) for value in values[kind]]
+                by_arm[str(arm)] = [_short(value, 3) for value in values[kind]]
     return facts
 
 
@@ -224,8 +209,8 @@ def _density(rows: pd.DataFrame) -> dict[str, Any]:
     """Return the densities of one epoch: the common grid, and the heights by arm and group."""
     groups: dict[Arm, dict[str, list[Any]]] = {}
     for (arm, name), some in rows.groupby(["arm", "minority_labels"], sort=False):
-        groups.setdefault(arm, {})[name] = [short(value, 3) for value in some["density"]]
-    grid = [short(value, 3) for value in rows["loss"].unique()]
+        groups.setdefault(arm, {})[name] = [_short(value, 3) for value in some["density"]]
+    grid = [_short(value, 3) for value in rows["loss"].unique()]
     return {"loss": grid, "arms": {str(arm): groups[arm] for arm in sorted(groups)}}
 
 
@@ -235,8 +220,8 @@ def _pressure(rows: pd.DataFrame) -> dict[str, Any]:
     plain = rows[rows["pressure"].isna()]
     return {
         "pressure": tried["pressure"].tolist(),
-        **{name: [short(value) for value in tried[name]] for name in metrics},
-        "baseline": {name: short(plain[name].mean()) for name in metrics},
+        **{name: [_short(value) for value in tried[name]] for name in metrics},
+        "baseline": {name: _short(plain[name].mean()) for name in metrics},
     }
 
 
@@ -252,16 +237,14 @@ def _figures(story: Story) -> dict[str, Callable[[], Figure]]:
     for name, (measure, *axes) in drawn.items():
         if measure in lines and lines[measure].notna().any():
             of = (lines, shown, measure, MEASURES[measure], *axes)
-            figures[name] = partial(panels.curves_figure, *of)
+            figures[name] = partial(curves_figure, *of)
     if analysis.labels[["gain", "exposure"]].notna().any(axis=None):
-        figures["labels"] = partial(panels.labels_figure, _one_model(analysis.labels), shown)
+        figures["labels"] = partial(_labels_figure, _one_model(analysis.labels), shown)
     if len(analysis.density):
-        figures["sample-losses"] = partial(
-            panels.density_figure, _one_cell(analysis.density), shown
-        )
+        figures["sample-losses"] = partial(_density_figure, _one_cell(analysis.density), shown)
     if len(analysis.pressures) and analysis.baseline:
         cell = _one_cell(analysis.pressures)
-        figures["pressures"] = partial(panels.pressure_figure, cell, shown, analysis.baseline)
+        figures["pressures"] = partial(_pressure_figure, cell, shown, analysis.baseline)
     return figures
 
 
@@ -274,3 +257,143 @@ def _one_model(table: pd.DataFrame) -> pd.DataFrame:
 def _one_cell(table: pd.DataFrame) -> pd.DataFrame:
     rows = _one_model(table)
     return rows[rows["data"] == min(rows["data"])]
+
+
+def curves_figure(
+    curves: pd.DataFrame, looks: Mapping[Arm, Look], measure: str, title: str, *axes_of: str
+) -> Figure:
+    """Draw a measure of one model by epoch, batch or second, one column per dataset (Figures 3 and 4).
+
+    The first four datasets are drawn; `axes_of` names the rows: number, steps, seconds.
+    """
+    names = list(curves["data"].unique())[:_MOST]
+    width, height = 2.6 * len(names) + 0.6, 1.9 * len(axes_of) + 0.5
+    figure = Figure(figsize=(width, height), dpi=150)
+    # Laid out by hand: matplotlib's layout takes as long as drawing all panels a second time.
+    inches = {"left": 0.75 / width, "right": 1 - 0.1 / width}
+    inches |= {"bottom": 0.5 / height, "top": 1 - 0.35 / height}
+    grid = figure.subplots(
+        len(axes_of),
+        len(names),
+        squeeze=False,
+        sharey="col",
+        gridspec_kw={**inches, "wspace": 0.28, "hspace": 0.5},
+    )
+    for column, data in enumerate(names):
+        lines = curves[curves["data"] == data]
+        for row, axis in enumerate(axes_of):
+            axes = grid[row][column]
+            for arm, line in _arms(lines, looks):
+                known = line.dropna(subset=measure)
+                every = max(1, len(known) // 6)
+                style = draw_style(looks[arm]) | {"markevery": every, "label": plain_text(str(arm))}
+                axes.plot(known[axis], known[measure], linewidth=1.4, **style)
+            axes.set_xlabel(_AXES[axis])
+            tidy(axes)
+        grid[0][column].set_title(plain_text(str(data)), fontsize=9)
+    grid[0][0].legend(frameon=False, fontsize=7)
+    figure.supylabel(title, fontsize=9, x=0.01)
+    return figure
+
+
+def _labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
+    """Draw each label's gain and exposure against its positives, from `labels.label_facts`."""
+    titles = {"gain": "change of average precision", "exposure": "drawn / expected"}
+    # A single strategy has no gain.
+    titles = {kind: title for kind, title in titles.items() if labels[kind].notna().any()}
+    figure = Figure(figsize=(4.5 * len(titles), 3.6), dpi=150, layout="constrained")
+    grid = figure.subplots(1, len(titles), squeeze=False)[0]
+    for axes, (kind, title) in zip(grid, titles.items(), strict=True):
+        for arm, rows in _arms(labels.dropna(subset=kind), looks):
+            style = draw_style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
+            counts = rows["positives"].clip(lower=1)  # the axis is logarithmic
+            axes.plot(counts, rows[kind], linestyle="none", label=plain_text(str(arm)), **style)
+        axes.axhline(0 if kind == "gain" else 1, color="0.4", linestyle=":", linewidth=1)
+        axes.set_xscale("log")
+        axes.set_xlabel("positives of the label")
+        axes.set_ylabel(title)
+        tidy(axes)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
+    """Draw the densities of sample losses of one dataset and model, one column per epoch."""
+    epochs = sorted(density["epoch"].unique())
+    arms = [arm for arm, _ in _arms(density, looks)]
+    rows = 2 if len(arms) > 1 else 1
+    figure = Figure(figsize=(4.2 * len(epochs), 2.9 * rows), dpi=150, layout="constrained")
+    grid = figure.subplots(rows, len(epochs), squeeze=False)
+    for column, epoch in enumerate(epochs):
+        some = density[density["epoch"] == epoch]
+        numbers = some[(some["arm"] == arms[0]) & (some["minority_labels"] != "any")]
+        for name, line in numbers.groupby("minority_labels"):
+            style = GROUPS[int(str(name))]
+            text = GROUP_NAMES[int(str(name))]
+            grid[0][column].plot(line["loss"], line["density"], label=text, **_line(style))
+        grid[0][column].set_title(f"epoch {epoch:g}, {plain_text(str(arms[0]))}", fontsize=9)
+        for arm, line in _arms(some[some["minority_labels"] == "any"], looks) if rows > 1 else ():
+            grid[1][column].plot(line["loss"], line["density"], label=str(arm), **_line(looks[arm]))
+            grid[1][column].set_title(f"epoch {epoch:g}, samples with minority labels", fontsize=9)
+    for axes in grid.ravel():
+        axes.set_xlabel("loss of a sample (BCE)")
+        axes.set_ylim(bottom=0)
+        tidy(axes)
+        axes.legend(frameon=False, fontsize=8)
+    grid[0][0].set_ylabel("density", fontsize=9)
+    return figure
+
+
+def _line(look: Look) -> dict[str, Any]:
+    return draw_style(look) | {"markevery": 8, "linewidth": 1.4}
+
+
+def _pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline: Arm) -> Figure:
+    """Draw each metric by selection pressure, the baseline dashed, for one cell (Figure 7)."""
+    # Sorted, so that the first arm of a strategy is its primary one.
+    first = {arm.strategy: looks[arm] for arm in sorted(looks, reverse=True)}
+    names = [name for name in pressures if name.removeprefix(TUNED) in {*METRICS, "training_bce"}]
+    names = [name for name in names if pressures[name].notna().any()]
+    columns = 3
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(9, 2.5 * rows), dpi=150)
+    margins = {"left": 0.06, "right": 0.99, "bottom": 0.6 / (2.5 * rows), "top": 1 - 0.12 / rows}
+    margins |= {"wspace": 0.25, "hspace": 0.35}
+    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw=margins).ravel()
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    for axes, name in zip(panels, names, strict=False):
+        for strategy, group in pressures.groupby("strategy"):
+            tried = group[group["pressure"].notna()].sort_values("pressure")
+            axes.plot(
+                tried["pressure"],
+                tried[name],
+                label=plain_text(strategy),
+                **draw_style(first[strategy]),
+            )
+            plain = group.loc[group["pressure"].isna(), name]
+        axes.axhline(plain.mean(), **draw_style(looks[baseline]) | {"marker": None})
+        axes.set_xscale("log")
+        axes.set_xticks(tried["pressure"], [f"{value:g}" for value in tried["pressure"]])
+        title = "Training loss" if name == "training_bce" else metric_facts(name).title
+        axes.set_title(title, fontsize=9)
+        tidy(axes)
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.supxlabel("selection pressure", fontsize=9)
+    return figure
+
+
+def _arms(table: pd.DataFrame, looks: Mapping[Arm, Look]) -> Iterator[tuple[Arm, pd.DataFrame]]:
+    """Yield the arms to show and their rows, in the order of the looks."""
+    groups = dict(tuple(table.groupby("arm", sort=False)))
+    for arm in shown_arms(looks):
+        if arm in groups:
+            yield arm, groups[arm]
+
+
+def _short(value: float, digits: int = 4) -> float | int | None:
+    """Return a number with few significant digits for the page; None if it is missing."""
+    if not np.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded

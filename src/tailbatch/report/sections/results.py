@@ -1,4 +1,4 @@
-"""The means of every setting, tests, tuned comparisons, and the runs that are missing."""
+"""How fair the comparison is, the means of every setting, tests, and tuned comparisons."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tailbatch.analysis.comparisons import baseline_arm, overall
 from tailbatch.analysis.comparisons import results as means
 from tailbatch.analysis.inference import sign
-from tailbatch.analysis.keys import CELL, by_label
+from tailbatch.analysis.keys import CELL, Arm
 from tailbatch.analysis.verdicts import alike
 from tailbatch.metrics import metric_facts
-from tailbatch.report import panels
-from tailbatch.report.export import cell_text
+from tailbatch.report.figures import draw_style, plain_text
 from tailbatch.report.section import (
     Block,
     Chart,
@@ -22,11 +23,87 @@ from tailbatch.report.section import (
     Section,
     Story,
     Switch,
+    cell_text,
     folded,
-    titled,
     view,
 )
 from tailbatch.report.sections.summary import sentences
+from tailbatch.report.style import Look
+
+_CHECKED = "What must agree between compared runs"
+# The check's title, and the kind of value that must be the same.
+_SAME = {
+    "warm_up_digest": ("Weights at the end of the warm-up", "digest"),
+    "steps": ("Number of training steps", "number"),
+    "drawn_samples": ("Number of drawn samples", "number"),
+    "dataset_digest": ("Content of the dataset", "digest"),
+    "versions": ("Versions of the packages", "list"),
+    "max_lag": ("Lag between drawing and observing", "number"),
+}
+
+
+def _fairness(story: Story) -> Section:
+    """Return the checks and their verdicts."""
+    table = _in_words(story.analysis.fairness, story.analysis.baseline)
+    return Section(
+        id="fairness",
+        title="How fair the comparison is",
+        short="Fairness",
+        blocks=(
+            Block(
+                "text",
+                "For one dataset, model, fold and seed, all strategies share the rows, the initial "
+                "weights and the warm-up, and take the same number of steps and samples. The records "
+                "were checked for this:",
+            ),
+            Block("table", view(table, _CHECKED)),
+        ),
+        tables=(FileTable("fairness", table, _CHECKED),),
+    )
+
+
+def _in_words(checks: pd.DataFrame, baseline: Arm | None) -> pd.DataFrame:
+    """Return the checks of `tailbatch.analysis.fairness` as text."""
+    columns = checks[["check", "verdict", "count", "total"]]
+    rows = [
+        _check_row(check, verdict, count, total, baseline)
+        for check, verdict, count, total in columns.itertuples(index=False)
+    ]
+    return pd.DataFrame(rows, columns=["check", "verdict", "detail"])
+
+
+def _check_row(
+    check: str, verdict: str, count: int, total: int, baseline: Arm | None
+) -> tuple[str, str, str]:
+    if check in _SAME:
+        title, kind = _SAME[check]
+        detail = f"the same {kind} in {count:,} of {total:,} groups of compared runs"
+        return title, verdict, detail if total else "no two runs to compare"
+    if check == "folds":
+        detail = "the same for every strategy"
+        if count:
+            detail = f"{count:,} runs without a partner are left out of the comparisons"
+        return "Folds and seeds of the compared means", verdict, detail if total else "no runs"
+    title = "End of the training and end of learning"
+    late = f"of {total:,} runs of {baseline} were best in their last epochs"
+    if not total:
+        return title, verdict, "no best epochs"
+    if verdict == "cannot be told":
+        return (
+            title,
+            verdict,
+            f"the runs of {baseline} have one evaluation, from which it cannot be told, or a cosine "
+            "schedule, whose last epoch is meant to be the best",
+        )
+    if verdict == "agrees":
+        return title, verdict, f"only {count:,} {late}" if count else f"none {late}"
+    return (
+        title,
+        verdict,
+        f"{count:,} {late}, so they were still learning, and a gain may only be faster learning: to find "
+        "out, use a higher learning rate or more epochs",
+    )
+
 
 _TEXT = (
     "Means over folds and seeds on test rows, at the best validation epoch. Below each mean is its 95% "
@@ -35,7 +112,7 @@ _TEXT = (
 )
 
 
-def results(story: Story) -> Section:
+def _results(story: Story) -> Section:
     """Return one table per model, and all comparisons as files."""
     analysis = story.analysis
     absent = analysis.evidence.absent
@@ -59,18 +136,7 @@ def results(story: Story) -> Section:
 
 
 def _wide_results(results: pd.DataFrame, metrics: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the result table as the paper prints it, and which of its cells are best.
-
-    Examples
-    --------
-    >>> from tailbatch.analysis import Arm
-    >>> long = pd.DataFrame({"data": "scene", "learner": "mlp", "arm": [Arm("random"), Arm("adaptive")],
-    ...                      "metric": "macro_f", "mean": [0.5, 0.6], "low": [np.nan, 0.5],
-    ...                      "high": [np.nan, 0.7], "best": [False, True]})
-    >>> wide, best = _wide_results(long, ["macro_f"])
-    >>> wide["Macro-F ↑"].tolist(), best["Macro-F ↑"].tolist()
-    (['0.5000', '0.6000 ± 0.1000'], [False, True])
-    """
+    """Return the result table as the paper prints it, and which of its cells are best."""
     keys = ["learner", "data", "arm"]
     # The longer side: the other one may be cut at what the metric can take.
     half = np.maximum(results["high"] - results["mean"], results["mean"] - results["low"])
@@ -93,10 +159,7 @@ def _result_grids(
     traces: Mapping[tuple[Any, ...], str],
     absent: pd.DataFrame | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one table per model: datasets and strategies down, metrics across (Table 2).
-
-    An arm whose runs are all missing also has a row, without numbers.
-    """
+    """Return one table per model: datasets and strategies down, metrics across (Table 2)."""
     columns = [*CELL, "arm", "metric", "mean", "low", "high", "runs", "best"]
     # By learner, dataset, arm and metric: mean, low, high, number of runs, and whether it is best.
     values: dict[Any, dict[Any, dict[Any, dict[str, list[Any]]]]] = {}
@@ -175,14 +238,14 @@ _TESTS = {
 }
 
 
-def luck(story: Story) -> Section:
+def _luck(story: Story) -> Section:
     """Return the tests and the critical-difference diagrams."""
     tests, ranks = story.analysis.wilcoxon, story.analysis.ranks
     charts = _rank_charts(ranks.dropna(subset="critical_difference"))
     blocks: list[Block] = []
     if len(tests):
         caption = "Wilcoxon's signed-rank test over the datasets, by model and metric"
-        blocks += [folded(view(titled(tests), caption, _TESTS))]
+        blocks += [folded(view(tests, caption, _TESTS))]
     if charts:
         caption = (
             "Mean ranks over datasets, averaged over models first; rank 1 is best. A thick bar joins "
@@ -191,7 +254,7 @@ def luck(story: Story) -> Section:
         choice = Switch(
             "ranks", "Metric", tuple((name, metric_facts(name).title) for name in charts)
         )
-        numbers = view(titled(ranks), "Mean ranks over datasets")
+        numbers = view(ranks, "Mean ranks over datasets")
         blocks += [Block("chart", Chart("ranks", "Mean ranks", caption, (choice,)))]
         blocks += [Block("folded", ("The ranks in numbers", numbers))]
     return Section(
@@ -203,7 +266,7 @@ def luck(story: Story) -> Section:
             FileTable("wilcoxon", tests, "Wilcoxon's signed-rank test over the datasets"),
             FileTable("ranks", ranks, "Mean ranks over datasets"),
         ),
-        figures={"ranks": partial(panels.ranks_figure, charts, story.looks)} if charts else {},
+        figures={"ranks": partial(_ranks_figure, charts, story.looks)} if charts else {},
         data={"ranks": {name: _plain(chart) for name, chart in charts.items()}},
     )
 
@@ -230,7 +293,7 @@ _TUNED = (
 )
 
 
-def tuned(story: Story) -> Section:
+def _tuned(story: Story) -> Section:
     """Return the tuned comparison of each strategy that has one."""
     metrics = story.analysis.metrics
     blocks: list[Block] = []
@@ -247,53 +310,44 @@ def tuned(story: Story) -> Section:
     )
 
 
-_RUN = [*CELL, "arm", "fold", "seed"]
-_MISSING = {
-    "data": "Dataset",
-    "learner": "Model",
-    "arm": "Strategy",
-    "fold": "Fold",
-    "seed": "Seed",
-    "reason": "Reason",
-}
+def _ranks_figure(charts: Mapping[str, Any], looks: Mapping[Arm, Look]) -> Figure:
+    """Draw a critical-difference diagram for each metric."""
+    arms = max(len(chart["arms"]) for chart in charts.values())
+    rows = -(-len(charts) // 2)
+    height = (0.75 + 0.17 * arms) * rows
+    figure = Figure(figsize=(9, height), dpi=150)
+    margins = {"left": 0.03, "right": 0.97, "bottom": 0.02, "top": 1 - 0.3 / height, "hspace": 0.5}
+    grid = figure.subplots(rows, 2, squeeze=False, gridspec_kw=margins).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, (metric, chart) in zip(grid, charts.items(), strict=False):
+        _ranks(axes, chart, looks)
+        title = f"{metric_facts(metric).title} (critical difference {chart['critical']:.2f})"
+        axes.set_title(title, fontsize=9, pad=14)
+    return figure
 
 
-def missing(story: Story) -> Section:
-    """Return the planned runs without a record."""
-    absent = story.analysis.evidence.absent
-    blocks: tuple[Block, ...] = ()
-    tables: tuple[FileTable, ...] = ()
-    if len(absent):
-        tried = by_label(absent.assign(reason=absent["reason"].replace("", "not run yet")), _RUN)
-        text = (
-            "Planned runs without a record. Comparisons use only the folds and seeds that all strategies "
-            "have."
-        )
-        blocks = (Block("text", text), folded(view(tried, "Runs without a record", _MISSING)))
-        kept = absent[[*_RUN, "digest", "reason"]]
-        tables = (FileTable("missing", kept, "Planned runs without a record"),)
-    return Section(
-        id="missing",
-        title="Failed and missing runs",
-        short="Missing runs",
-        blocks=blocks,
-        tables=tables,
-    )
+def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[Arm, Look]) -> None:
+    """Draw arms at their mean ranks, and bars over those that do not differ significantly."""
+    count = max(2, len(chart["arms"]))
+    depth = len(chart["groups"]) + len(chart["arms"]) + 1
+    axes.set_xlim(0.8, count + 0.2)
+    axes.set_ylim(depth, -0.5)
+    axes.plot([1, count], [0, 0], color="0.2", linewidth=1)
+    for rank in range(1, count + 1):
+        axes.plot([rank, rank], [-0.3, 0], color="0.2", linewidth=1)
+        axes.text(rank, -0.5, str(rank), ha="center", va="bottom", fontsize=8)
+    for turn, (low, high) in enumerate(chart["groups"], start=1):
+        ends = [low - 0.02 * count, high + 0.02 * count]
+        axes.plot(ends, [turn * 0.8] * 2, color="0.2", linewidth=3, solid_capstyle="round")
+    for turn, (arm, rank) in enumerate(chart["arms"], start=1):
+        y = len(chart["groups"]) * 0.8 + turn
+        style = draw_style(looks[arm], line=False)
+        axes.plot([rank, rank], [0, y], color=style["color"], linewidth=1)
+        axes.plot([rank], [0], linestyle="none", **style)
+        left = rank <= (count + 1) / 2
+        text = f" {plain_text(str(arm))}  {rank:.2f} "
+        axes.text(rank, y, text, ha="left" if left else "right", va="center", fontsize=8)
 
 
-def unread(story: Story) -> Section:
-    """Return the runs whose array file is damaged or missing."""
-    table = story.analysis.unread
-    text = (
-        "The array file of these runs is damaged or missing, so they are not in the charts drawn from "
-        "it: volatility, sample losses, correlation of losses. All their other results are here."
-    )
-    caption = "Runs whose arrays could not be read"
-    titles = _MISSING | {"digest": "Run"}
-    return Section(
-        id="unread",
-        title="Runs without their arrays",
-        short="Unread arrays",
-        blocks=(Block("text", text), folded(view(table, caption, titles))) if len(table) else (),
-        tables=(FileTable("unread", table, caption),),
-    )
+SECTIONS = (_fairness, _results, _luck, _tuned)

@@ -1,11 +1,12 @@
 """The outcome: a sentence per strategy, what was run, and the change of every metric."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from tailbatch.analysis import Analysis
 from tailbatch.analysis.comparisons import adjusted, claimed, with_batches, with_best
@@ -14,19 +15,20 @@ from tailbatch.analysis.inference import LEVEL, coverage_text
 from tailbatch.analysis.keys import Arm
 from tailbatch.analysis.verdicts import Best, Setting
 from tailbatch.metrics import TUNED, metric_facts
-from tailbatch.report import panels
-from tailbatch.report.export import MISSING, cell_text
+from tailbatch.report.figures import draw_style, plain_text, tidy
 from tailbatch.report.section import (
+    MISSING,
     Block,
     Brief,
     FileTable,
     Section,
     Story,
     View,
+    cell_text,
     folded,
-    titled,
     view,
 )
+from tailbatch.report.style import Look
 from tailbatch.stats import FEWEST_DATASETS
 
 #: Metrics that a terminal has room for.
@@ -93,7 +95,7 @@ def summary(story: Story) -> Section:
             FileTable("models", analysis.models, "Change against the first model in percent"),
             FileTable("runs", evidence.runs),
         ),
-        figures={"gains": partial(panels.gains_figure, table, story.looks)} if len(table) else {},
+        figures={"gains": partial(_gains_figure, table, story.looks)} if len(table) else {},
         brief=_brief(analysis, tuple([*first, *_between_models(analysis), *filter(None, [late])])),
     )
 
@@ -106,7 +108,7 @@ def _headlines(analysis: Analysis) -> list[str]:
     table = analysis.overall
     rows = table[(table["metric"] == analysis.best.metric) & table["significant"]]
     clear = [str(arm) for arm in rows.loc[rows["percent"] > 0, "arm"]]
-    return [headline(analysis.best, several=several, top=top, clear=clear)]
+    return [_headline(analysis.best, several=several, top=top, clear=clear)]
 
 
 def _between_models(analysis: Analysis) -> list[str]:
@@ -137,7 +139,7 @@ def _tests_by_dataset(analysis: Analysis) -> View | None:
     caption = (
         "Tests on each dataset: change in percent, and p-values corrected for all of this table"
     )
-    return view(titled(corrected), caption, _BY_DATASET)
+    return view(corrected, caption, _BY_DATASET)
 
 
 def _coverage(analysis: Analysis) -> str:
@@ -148,15 +150,10 @@ def _coverage(analysis: Analysis) -> str:
     return f" Of the interval over datasets: {text[0].lower()}{text[1:]}" if text else ""
 
 
-def headline(
+def _headline(
     best: Best, *, several: bool = False, top: bool = True, clear: Sequence[str] = ()
 ) -> str:
-    """Return what to do for rare labels: the setting that is clearly better, or else nothing new.
-
-    With `several` learners compared, the setting's learner is named, too. If it is not at the `top` of
-    the test rows, the headline says that the validation rows chose it. `clear` are strategies that are
-    better than the baseline after Holm's correction.
-    """
+    """Return what to do for rare labels: the setting that is clearly better, or else nothing new."""
     setting, reference = best.setting, best.reference
     several = several or setting.learner != reference.learner
     metric = metric_facts(best.metric)
@@ -274,21 +271,12 @@ def _interval(percent: float, low: float, high: float) -> str:
 
 
 def _signed(percent: float) -> str:
-    """Return a change with its sign and one digit; what rounds to zero is positive.
-
-    Examples
-    --------
-    >>> _signed(-2.34), _signed(-0.01)
-    ('-2.3', '+0.0')
-    """
+    """Return a change with its sign and one digit; what rounds to zero is positive."""
     return f"{round(percent, 1) + 0.0:+.1f}"
 
 
 def _averaged(analysis: Analysis, *, models: bool = True) -> str:
-    """Return over what the changes are averaged, for the end of a sentence.
-
-    On one dataset with one learner that is nothing.
-    """
+    """Return over what the changes are averaged, for the end of a sentence."""
     drawing, table = with_batches(analysis.results), analysis.overall if models else analysis.models
     learners, datasets = drawing["learner"].nunique(), table["datasets"].max()
     over = [f"{learners} models"] if learners > 1 and models else []
@@ -329,13 +317,7 @@ def _change_row(row: pd.Series, position: Callable[[float], str]) -> dict[str, A
 
 
 def _p_text(p: float) -> str:
-    """Return a p-value as text.
-
-    Examples
-    --------
-    >>> _p_text(0.00001), _p_text(0.0314), _p_text(float("nan"))
-    ('< 0.0001', '0.0314', '\N{EN DASH}')
-    """
+    """Return a p-value as text."""
     return "< 0.0001" if p < 0.0001 else cell_text(float(p))
 
 
@@ -420,21 +402,7 @@ def _tuned_note(metrics: list[str]) -> str:
 
 
 def _settings(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the means of each learner and arm, over datasets if there are several.
-
-    ``varied`` are other settings that differ between runs, ``best`` marks the best mean of a metric.
-    Settings that ran on fewer datasets than others are left out; over datasets there is no interval.
-    Learners without batches come last.
-
-    Examples
-    --------
-    >>> from tailbatch.analysis.keys import Dataset, Learner
-    >>> results = pd.DataFrame({"data": Dataset("scene"), "arm": [Arm("none"), Arm("random")],
-    ...                         "learner": [Learner("forest"), Learner("mlp")], "metric": "macro_f",
-    ...                         "mean": [0.2, 0.3], "low": np.nan, "high": np.nan})
-    >>> _settings(results)[["learner", "best"]].astype(str).values.tolist()
-    [['mlp', 'True'], ['forest', 'False']]
-    """
+    """Return the means of each learner and arm, over datasets if there are several."""
     table = results.assign(
         name=[(data.name, data.digest) for data in results["data"]],
         varied=[tuple(f"{what} {value}" for what, value in d.setting) for d in results["data"]],
@@ -469,3 +437,30 @@ def _percent(row: pd.Series) -> tuple[str, bool]:
     text = MISSING if pd.isna(row["percent"]) else f"{_signed(row['percent'])}%"
     text += "" if pd.isna(row["low"]) else f"\n[{_signed(row['low'])}, {_signed(row['high'])}]"
     return text, False
+
+
+def _gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
+    """Draw each arm's change in percent and its interval, by metric, from `comparisons.overall`."""
+    metrics, arms = overall["metric"].unique(), overall["arm"].unique()
+    figure = Figure(figsize=(7, 0.9 + 0.5 * len(metrics)), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for turn, (arm, group) in enumerate(overall.groupby("arm", sort=False)):
+        places = [list(metrics).index(name) for name in group["metric"]]
+        shift = (turn - (len(arms) - 1) / 2) * 0.6 / len(arms)
+        ends = np.abs(group[["low", "high"]].to_numpy(dtype=float).T - group["percent"].to_numpy())
+        axes.errorbar(
+            group["percent"],
+            np.array(places) + shift,
+            xerr=ends,  # NaN, where there is no interval, draws none
+            label=plain_text(str(arm)),
+            linestyle="none",
+            capsize=3,
+            **draw_style(looks[arm], line=False),
+        )
+    axes.axvline(0, color="0.4", linestyle=":", linewidth=1)
+    axes.set_yticks(range(len(metrics)), [metric_facts(name).title for name in metrics])
+    axes.invert_yaxis()
+    axes.set_xlabel("change against the baseline in percent, positive is better")
+    tidy(axes)
+    axes.legend(frameon=False, fontsize=8)
+    return figure

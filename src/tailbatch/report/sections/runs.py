@@ -1,86 +1,10 @@
-"""How fair the comparison is, which labels gain, and how to repeat the runs."""
+"""Which labels gain, which runs are missing, and how to repeat them."""
 
-import pandas as pd
+import tomllib
 
-from tailbatch.analysis.keys import Arm
+from tailbatch.analysis.keys import CELL, Arm, by_label
 from tailbatch.analysis.labels import labels_by_name
-from tailbatch.report.reproduce import named_files
 from tailbatch.report.section import Block, FileTable, Section, Story, folded, view
-
-_CAPTION = "What must agree between compared runs"
-# The check's title, and the kind of value that must be the same.
-_SAME = {
-    "warm_up_digest": ("Weights at the end of the warm-up", "digest"),
-    "steps": ("Number of training steps", "number"),
-    "drawn_samples": ("Number of drawn samples", "number"),
-    "dataset_digest": ("Content of the dataset", "digest"),
-    "versions": ("Versions of the packages", "list"),
-    "max_lag": ("Lag between drawing and observing", "number"),
-}
-
-
-def fairness(story: Story) -> Section:
-    """Return the checks and their verdicts."""
-    table = _in_words(story.analysis.fairness, story.analysis.baseline)
-    return Section(
-        id="fairness",
-        title="How fair the comparison is",
-        short="Fairness",
-        blocks=(
-            Block(
-                "text",
-                "For one dataset, model, fold and seed, all strategies share the rows, the initial "
-                "weights and the warm-up, and take the same number of steps and samples. The records "
-                "were checked for this:",
-            ),
-            Block("table", view(table, _CAPTION)),
-        ),
-        tables=(FileTable("fairness", table, _CAPTION),),
-    )
-
-
-def _in_words(checks: pd.DataFrame, baseline: Arm | None) -> pd.DataFrame:
-    """Return the checks of `tailbatch.analysis.fairness` as text."""
-    columns = checks[["check", "verdict", "count", "total"]]
-    rows = [
-        _row(check, verdict, count, total, baseline)
-        for check, verdict, count, total in columns.itertuples(index=False)
-    ]
-    return pd.DataFrame(rows, columns=["check", "verdict", "detail"])
-
-
-def _row(
-    check: str, verdict: str, count: int, total: int, baseline: Arm | None
-) -> tuple[str, str, str]:
-    if check in _SAME:
-        title, kind = _SAME[check]
-        detail = f"the same {kind} in {count:,} of {total:,} groups of compared runs"
-        return title, verdict, detail if total else "no two runs to compare"
-    if check == "folds":
-        detail = "the same for every strategy"
-        if count:
-            detail = f"{count:,} runs without a partner are left out of the comparisons"
-        return "Folds and seeds of the compared means", verdict, detail if total else "no runs"
-    title = "End of the training and end of learning"
-    late = f"of {total:,} runs of {baseline} were best in their last epochs"
-    if not total:
-        return title, verdict, "no best epochs"
-    if verdict == "cannot be told":
-        return (
-            title,
-            verdict,
-            f"the runs of {baseline} have one evaluation, from which it cannot be told, or a cosine "
-            "schedule, whose last epoch is meant to be the best",
-        )
-    if verdict == "agrees":
-        return title, verdict, f"only {count:,} {late}" if count else f"none {late}"
-    return (
-        title,
-        verdict,
-        f"{count:,} {late}, so they were still learning, and a gain may only be faster learning: to find "
-        "out, use a higher learning rate or more epochs",
-    )
-
 
 _TITLES = {
     "arm": "Strategy",
@@ -96,7 +20,7 @@ _BY_NAME = "Average precision of each label, rarest first"
 _MOST_LABELS = 600  # rows on the page; the file has all
 
 
-def minority(story: Story) -> Section:
+def _minority(story: Story) -> Section:
     """Return the mean gain over minority and over other labels, and every label by name."""
     table, labels = story.analysis.minority, labels_by_name(story.analysis.labels)
     text = (
@@ -126,11 +50,63 @@ def minority(story: Story) -> Section:
     )
 
 
-def reproduce(story: Story) -> Section:
+_RUN = [*CELL, "arm", "fold", "seed"]
+_MISSING = {
+    "data": "Dataset",
+    "learner": "Model",
+    "arm": "Strategy",
+    "fold": "Fold",
+    "seed": "Seed",
+    "reason": "Reason",
+}
+
+
+def _missing(story: Story) -> Section:
+    """Return the planned runs without a record."""
+    absent = story.analysis.evidence.absent
+    blocks: tuple[Block, ...] = ()
+    tables: tuple[FileTable, ...] = ()
+    if len(absent):
+        tried = by_label(absent.assign(reason=absent["reason"].replace("", "not run yet")), _RUN)
+        text = (
+            "Planned runs without a record. Comparisons use only the folds and seeds that all strategies "
+            "have."
+        )
+        blocks = (Block("text", text), folded(view(tried, "Runs without a record", _MISSING)))
+        kept = absent[[*_RUN, "digest", "reason"]]
+        tables = (FileTable("missing", kept, "Planned runs without a record"),)
+    return Section(
+        id="missing",
+        title="Failed and missing runs",
+        short="Missing runs",
+        blocks=blocks,
+        tables=tables,
+    )
+
+
+def _unread(story: Story) -> Section:
+    """Return the runs whose array file is damaged or missing."""
+    table = story.analysis.unread
+    text = (
+        "The array file of these runs is damaged or missing, so they are not in the charts drawn from "
+        "it: volatility, sample losses, correlation of losses. All their other results are here."
+    )
+    caption = "Runs whose arrays could not be read"
+    titles = _MISSING | {"digest": "Run"}
+    return Section(
+        id="unread",
+        title="Runs without their arrays",
+        short="Unread arrays",
+        blocks=(Block("text", text), folded(view(table, caption, titles))) if len(table) else (),
+        tables=(FileTable("unread", table, caption),),
+    )
+
+
+def _reproduce(story: Story) -> Section:
     """Return how to repeat the runs, and which runs are behind each row."""
     blocks: list[Block] = []
     if story.studies:
-        files = sorted({name for text in story.studies.values() for name in named_files(text)})
+        files = sorted({name for text in story.studies.values() for name in _named_files(text)})
         beside = f" ({', '.join(files)} must be there too)" if files else ""
         these = "This command repeats" if len(story.studies) == 1 else "These commands repeat"
         again = [
@@ -166,3 +142,12 @@ def reproduce(story: Story) -> Section:
             Block("traces", entries),
         ),
     )
+
+
+def _named_files(study: str) -> list[str]:
+    """Return the data files that a study file names."""
+    entries = tomllib.loads(study)["datasets"]
+    return [entry["path"] for entry in entries if isinstance(entry, dict)]
+
+
+SECTIONS = (_minority, _missing, _unread, _reproduce)
