@@ -4,18 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import gaussian_kde
-from sklearn.metrics import average_precision_score
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.analysis import Arm, Dataset, Learner, analyze
 from tailbatch.analysis.comparisons import between_models, comparisons, overall, results
 from tailbatch.analysis.curves import (
+    _smoothed,
     convergence,
     loss_density,
     mean_curves,
     pressure_panel,
     sample_losses,
-    smoothed,
 )
 from tailbatch.analysis.fairness import fairness_checks, still_learning, with_epochs
 from tailbatch.analysis.keys import named
@@ -23,9 +22,8 @@ from tailbatch.analysis.labels import (
     label_facts,
     labels_by_name,
     minority_gains,
-    pooled_average_precision,
 )
-from tailbatch.analysis.verdicts import best_setting, mean_ranks, tuned, wilcoxon_by_model
+from tailbatch.analysis.verdicts import _tuned, best_setting, mean_ranks, wilcoxon_by_model
 from tailbatch.report.sections.results import _in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
@@ -193,12 +191,12 @@ def test_the_tuned_choice_does_not_look_at_test_results(grid):
     runs = grid.runs[grid.runs["strategy"].isin(["random", "adaptive"])]
     rng = np.random.default_rng(0)
     shuffled = runs.assign(macro_f=rng.random(len(runs)), macro_auc=rng.random(len(runs)))
-    assert tuned(runs)["digest"].tolist() == tuned(shuffled)["digest"].tolist()
+    assert _tuned(runs)["digest"].tolist() == _tuned(shuffled)["digest"].tolist()
 
 
 def test_the_tuned_comparison_gives_both_sides_as_many_tries(grid):
     runs = grid.runs[grid.runs["strategy"].isin(["random", "adaptive"])]
-    chosen = tuned(runs)
+    chosen = _tuned(runs)
     assert set(map(str, chosen["arm"])) == {"random (best of 3)", "adaptive (best of 3)"}
     cell = of(runs, "")
     cell = cell[cell["fold"] == 0]
@@ -206,7 +204,7 @@ def test_the_tuned_comparison_gives_both_sides_as_many_tries(grid):
         some = cell[cell["strategy"] == strategy]
         best = some.loc[some["validation_macro_auc"].idxmax(), "digest"]
         assert best in set(chosen["digest"])
-    assert tuned(runs[runs["seed"] < 2]).empty  # two seeds are no match for three pressures
+    assert _tuned(runs[runs["seed"] < 2]).empty  # two seeds are no match for three pressures
 
 
 def test_names_are_as_short_as_the_store_allows():
@@ -342,8 +340,8 @@ def test_densities_hold_all_samples_and_minority_samples_lose_more(grid):
 
 
 def test_equal_losses_have_no_density():
-    assert smoothed(np.full((1, 99), 0.5), np.array([4.0]), np.linspace(0, 1, 5)) is None
-    assert smoothed(np.empty((0, 99)), np.empty(0), np.linspace(0, 1, 5)) is None
+    assert _smoothed(np.full((1, 99), 0.5), np.array([4.0]), np.linspace(0, 1, 5)) is None
+    assert _smoothed(np.empty((0, 99)), np.empty(0), np.linspace(0, 1, 5)) is None
 
 
 def test_a_density_equals_that_of_the_losses_themselves():
@@ -353,7 +351,7 @@ def test_a_density_equals_that_of_the_losses_themselves():
     spread = min(np.subtract(*np.quantile(losses, (0.75, 0.25))) / 1.34, losses.std())
     kernel = gaussian_kde(losses, bw_method=0.9 * spread * 2000**-0.2 / losses.std(ddof=1))
     expected = kernel(grid) + kernel(-grid)
-    ours = smoothed(quantiles, np.array([2000.0]), grid)
+    ours = _smoothed(quantiles, np.array([2000.0]), grid)
     assert np.abs(ours - expected).max() < 0.05 * expected.max()  # two percent are cut off
 
 
@@ -490,12 +488,3 @@ def test_labels_are_listed_by_name_rarest_first(grid):
     first = one.iloc[0]
     row = of(facts[facts["label"] == first["label"]], "adaptive")
     assert first[ADAPTIVE] == row["average_precision"].item()
-
-
-def test_pooled_average_precision_is_that_of_all_rows_at_once():
-    rng = np.random.default_rng(0)
-    Y, scores = rng.random((40, 3)) < 0.1, rng.random((40, 3))
-    Y[0] = True
-    folds = [(Y[at::4], scores[at::4]) for at in range(4)]
-    whole = [average_precision_score(Y[:, label], scores[:, label]) for label in range(3)]
-    assert pooled_average_precision(folds) == pytest.approx(whole)

@@ -194,7 +194,7 @@ def test_the_committed_page_pictures_and_numbers_follow_from_the_committed_recor
     ],
 )
 def test_names_of_arms_do_not_depend_on_other_runs(arm, name):
-    assert arm.label() == name
+    assert arm.label == name
 
 
 def test_learners_are_compared_by_the_rate_they_learn_at():

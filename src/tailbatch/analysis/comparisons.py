@@ -42,8 +42,6 @@ def shown_metrics(runs: pd.DataFrame) -> list[str]:
 
     Examples
     --------
-    >>> shown_metrics(pd.DataFrame({"one_error": [0.1], "macro_f": [0.5], "coverage": [2.0]}))
-    ['macro_f', 'one_error']
     >>> shown_metrics(pd.DataFrame({"macro_f": [0.5], "tuned_macro_f": [0.6], "preparation": "full"}))
     ['tuned_macro_f']
     """
@@ -64,14 +62,6 @@ def measured(runs: pd.DataFrame) -> set[str]:
     """Return the metrics with a value in every run of a dataset, unless the dataset has none at all.
 
     A metric that only some folds of a dataset have says nothing about the others.
-
-    Examples
-    --------
-    >>> nan = float("nan")
-    >>> runs = pd.DataFrame({"dataset": ["a", "a", "b"], "macro_f": [0.1, 0.2, nan],
-    ...                      "macro_auc": [0.5, nan, 0.6]})
-    >>> measured(runs)
-    {'macro_f'}
     """
     names = [name for name in runs if name.removeprefix(TUNED) in METRICS]
     dataset = runs["data" if "data" in runs else "dataset"]
@@ -103,14 +93,7 @@ def baseline_arm(arms: Iterable[Arm]) -> Arm:
 
 
 def with_batches(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of arms that draw batches, the subject of all tables except the results.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"arm": [Arm("random"), Arm("none")]})
-    >>> [str(arm) for arm in with_batches(table)["arm"]]
-    ['random']
-    """
+    """Return the rows of arms that draw batches, the subject of all tables except the results."""
     return table[np.array([arm.draws_batches for arm in table["arm"]], dtype=bool)]
 
 
@@ -124,13 +107,6 @@ def paired(runs: pd.DataFrame) -> pd.DataFrame:
 
     Compared means are then over the same folds, initial weights and warm-ups, even if one arm ran with
     more seeds, or a run is missing.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": [0, 1, 0], "seed": 0,
-    ...                      "arm": [Arm("random"), Arm("random"), Arm("adaptive")]})
-    >>> paired(runs)["fold"].tolist()
-    [0, 0]
     """
     main = primary(runs)
     arms = main.groupby(CELL)["arm"].nunique().rename("arms")
@@ -141,32 +117,14 @@ def paired(runs: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class _PairedRuns:
-    """The paired runs of one dataset and model.
-
-    Attributes
-    ----------
-    arms
-        For each primary arm, in order, its runs' metrics: (pairs, metrics), rows aligned.
-    folds
-        (pairs,) the fold of each pair.
-    """
+    """Paired runs of one cell: (pairs, metrics) by primary arm, and (pairs,) folds of the rows."""
 
     arms: dict[Arm, np.ndarray]
     folds: np.ndarray
 
 
 def _cells(runs: pd.DataFrame, metrics: list[str]) -> dict[Cell, _PairedRuns]:
-    """Return the paired runs of each dataset and model as arrays.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": [1, 0, 0, 1], "seed": 0,
-    ...                      "arm": [Arm("random")] * 2 + [Arm("adaptive")] * 2,
-    ...                      "macro_f": [0.2, 0.1, 0.3, 0.4]})
-    >>> (cell,) = _cells(runs, ["macro_f"]).values()
-    >>> {str(arm): values.ravel().tolist() for arm, values in cell.arms.items()}
-    {'random': [0.1, 0.2], 'adaptive': [0.3, 0.4]}
-    """
+    """Return the paired runs of each dataset and model as arrays."""
     # Only a few columns: pandas would copy the wide frame repeatedly.
     compared = paired(primary(runs[[*PAIR, "arm", *metrics]])).drop_duplicates([*PAIR, "arm"])
     compared = compared.sort_values(["fold", "seed"], kind="stable")
@@ -241,16 +199,8 @@ def comparisons(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 def between_models(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs that compare learners: each learner is an arm, the first one the baseline.
 
-    A learner is represented by its runs with the baseline's batches, or without batches. Empty if there
-    is only one. Learners that draw batches come first.
-
-    Examples
-    --------
-    >>> from tailbatch.analysis.keys import Learner
-    >>> runs = pd.DataFrame({"learner": [Learner("mlp"), Learner("forest")], "data": "scene",
-    ...                      "arm": [Arm("random"), Arm("none")], "fold": 0, "seed": 0})
-    >>> [str(arm) for arm in sorted(between_models(runs)["arm"])]
-    ['mlp', 'forest']
+    A learner is represented by its runs with the baseline's batches, or without batches; those that draw
+    batches come first. Empty if there is only one.
     """
     if runs.empty:
         return runs
@@ -288,10 +238,10 @@ def overall(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row per arm and metric over all cells: the change in percent, and its significance.
 
     ``win``, ``tie`` and ``loss`` count cells. ``percent`` is the change of the average over datasets,
-    positive if it is an improvement, with its 95% interval and ``p`` (see `gains.change`). For the
+    positive if it is an improvement, with its 95% interval and ``p`` (see `inference.change`). Of the
     `claimed` metrics, ``p_holm`` is corrected over all claims of all arms, ``significant`` says whether
-    it is below 0.05, ``detectable`` is the change in percent that such a test detects with a power of
-    80%, and ``worse``, ``equal`` and ``better`` are the probabilities of `practical_equivalence`.
+    it is below 0.05, ``detectable`` is the change that such a test finds with a power of 80%, and
+    ``worse``, ``equal`` and ``better`` are the probabilities of `practical_equivalence`.
     """
     values: dict[tuple[Arm, str], dict[Cell, Pairs]] = {}
     for at, arm, metric, pair in _pairs(runs, metrics):

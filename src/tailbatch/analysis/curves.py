@@ -52,10 +52,9 @@ def mean_curves(evidence: Evidence, *, also: Sequence[str] = ()) -> pd.DataFrame
 def convergence(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return how fast each arm learns, from `mean_curves` (the numbers of Figures 3 and 4).
 
-    ``lowest_loss`` is the lowest training loss and ``lowest_epoch`` its epoch; ``seconds_to_target`` is
-    when the arm reaches the baseline's lowest, and ``time_change`` is that time relative to the
-    baseline's own in percent: negative is faster, missing if the arm never reaches it. ``peak_auc`` is
-    the highest validation Macro-AUC; ``volatility`` is how much the batch objectives fluctuate.
+    ``seconds_to_target`` is when the arm reaches the baseline's lowest training loss, and ``time_change``
+    that time relative to the baseline's own in percent: negative is faster, missing if it never does.
+    ``volatility`` is how much the batch objectives fluctuate.
     """
     columns = ["number", "seconds", "training_bce", "validation_macro_auc"]
     values = curves.reindex(columns=columns).to_numpy(dtype=np.float64)
@@ -140,10 +139,9 @@ def sample_losses(evidence: Evidence) -> pd.DataFrame:
 def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
     """Return the density of the samples' losses, from `sample_losses` (Figures 1 and 5).
 
-    One row per cell, arm, epoch, group of samples and ``loss``: its ``density``. A group is a number of
-    minority labels (``"3"`` is three or more), or ``"any"``: all samples with a minority label. The
-    losses of a cell and epoch share one grid, up to the largest 99% quantile; a group whose losses
-    are all equal has no density.
+    One row per cell, arm, epoch, group and ``loss``. A group is a number of minority labels (``"3"`` is
+    three or more), or ``"any"``. The losses of a cell and epoch share one grid, up to the largest 99%
+    quantile; a group whose losses are all equal has no density.
     """
     rows = []
     for (data, learner, epoch), cell in losses.groupby([*CELL, "epoch"], sort=False):
@@ -154,7 +152,7 @@ def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
             chosen = {f"{count:g}": counts == count for count in np.unique(counts)}
             for name, mask in (chosen | {"any": counts > 0}).items():
                 some = group[mask]
-                density = smoothed(some[QUANTILES].to_numpy(), some["samples"].to_numpy(), grid)
+                density = _smoothed(some[QUANTILES].to_numpy(), some["samples"].to_numpy(), grid)
                 if density is not None:
                     key = (data, learner, arm, epoch, name)
                     rows += [(*key, *pair) for pair in zip(grid, density, strict=True)]
@@ -162,17 +160,10 @@ def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> FloatArray | None:
+def _smoothed(quantiles: FloatArray, samples: FloatArray, grid: FloatArray) -> FloatArray | None:
     """Return the density of groups of losses on a grid, from (groups, 99) quantiles and sample counts.
 
     A Gaussian kernel with Silverman's bandwidth, mirrored at 0, since no loss is below it.
-
-    Examples
-    --------
-    >>> grid = np.linspace(0, 4, 400)
-    >>> density = smoothed(np.linspace(1, 2, 99)[None], np.array([1000.0]), grid)
-    >>> round(float(density.sum() * grid[1]), 2), float(grid[density.argmax()].round(1))
-    (1.0, 1.5)
     """
     # Between two quantiles the losses are assumed to be uniform.
     fine = np.linspace(PERCENT[0], PERCENT[-1], 4 * len(PERCENT))

@@ -10,28 +10,27 @@ from tailbatch.analysis.keys import CELL, PAIR
 from tailbatch.results.frames import Evidence
 
 #: Columns of the runs' frame that must agree between runs of one cell, fold and seed.
-SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
+_SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
 
 
 def fairness_checks(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per check: what must agree, whether it does, and in how many comparisons.
 
-    Checks are the columns `SAME`, then ``folds``: whether all primary arms of a cell have the same folds
+    Checks are the columns `_SAME`, then ``folds``: whether all primary arms of a cell have the same folds
     and seeds, and ``learned``: whether the baseline had finished learning; if not, a gain may only be
-    faster learning. ``verdict`` is ``agrees``, ``differs``, ``not recorded`` if no two runs can be
-    compared, or ``cannot be told`` if the best epochs say nothing; ``count`` of ``total`` are groups of
-    compared runs that agree, runs without a partner, or runs of the baseline that were best in their
-    last epochs.
+    faster learning. ``verdict`` is ``agrees``, ``differs``, ``not recorded`` or ``cannot be told``;
+    ``count`` of ``total`` are groups of compared runs that agree, runs without a partner, or runs of the
+    baseline that were best in their last epochs.
 
     Examples
     --------
-    >>> from tailbatch.analysis.keys import PAIR, Arm
+    >>> from tailbatch.analysis.keys import Arm
     >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": 0, "seed": 0,
     ...                      "arm": [Arm("random"), Arm("adaptive")], "warm_up_digest": ["ab", "ab"]})
     >>> fairness_checks(runs).values.tolist()[0]
     ['warm_up_digest', 'agrees', 1, 1]
     """
-    checks: list[tuple[str, str, int, int]] = [_agreement(runs, column) for column in SAME]
+    checks: list[tuple[str, str, int, int]] = [_agreement(runs, column) for column in _SAME]
     rows: list[tuple[Any, ...]] = [*checks, _folds(runs), _learned(runs)]
     return pd.DataFrame(rows, columns=["check", "verdict", "count", "total"])
 
@@ -74,15 +73,6 @@ def _best_epoch_tells(runs: pd.DataFrame) -> "pd.Series[bool]":
     """Return of which runs the best epoch can tell whether they were still learning.
 
     It takes several evaluations, and a rate that does not end at zero, as under a cosine.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"steps": 500, "plan_epochs": [100, 100, 100, 1],
-    ...                      "plan_evaluate_every": [1, 1000, 100, 1]})
-    >>> _best_epoch_tells(runs).tolist()
-    [True, False, True, False]
-    >>> _best_epoch_tells(runs.assign(steps=None)).tolist()
-    [True, True, True, False]
     """
     tells = runs["plan_epochs"] != 1
     if {"plan_evaluate_every", "steps"} <= set(runs):
@@ -102,37 +92,8 @@ def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:
 
 
 def with_epochs(evidence: Evidence) -> Evidence:
-    """Return the evidence whose runs say how many ``epochs`` ran; a minimum of steps can add some.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"digest": ["a", "b"], "plan_epochs": 5})
-    >>> curves = pd.DataFrame({"digest": ["b"] * 72, "number": range(1, 73)})
-    >>> empty = pd.DataFrame()
-    >>> both = with_epochs(Evidence(runs=runs, curves=curves, labels=empty, losses=empty))
-    >>> both.runs["epochs"].tolist()
-    [5, 72]
-    """
+    """Return the evidence whose runs say how many ``epochs`` ran; a minimum of steps can add some."""
     runs = evidence.runs
     ran = evidence.curves.groupby("digest", observed=True)["number"].max().reindex(runs["digest"])
     ran = ran.reset_index(drop=True).set_axis(runs.index)
     return replace(evidence, runs=runs.assign(epochs=ran.fillna(runs["plan_epochs"]).astype(int)))
-
-
-def what_ran(runs: pd.DataFrame) -> dict[str, int]:
-    """Return how many runs, datasets, models, strategies, folds and seeds there are.
-
-    Examples
-    --------
-    >>> what_ran(pd.DataFrame({"dataset": ["scene", "yeast"], "model": "mlp"}))
-    {'runs': 2, 'datasets': 2, 'models': 1}
-    """
-    columns = {
-        "datasets": "dataset",
-        "models": "model",
-        "strategies": "strategy",
-        "folds": "fold",
-        "seeds": "seed",
-    }
-    counts = {name: runs[column].nunique() for name, column in columns.items() if column in runs}
-    return {"runs": len(runs), **counts}

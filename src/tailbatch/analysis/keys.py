@@ -32,21 +32,15 @@ class Key:
 
     # Label, sort key and hash are cached: tables need those of a few keys a hundred thousand times.
 
+    @cached_property
     def label(self) -> str:
-        """Return the name for readers."""
+        """The name for readers."""
         raise NotImplementedError
 
+    @cached_property
     def sort_key(self) -> tuple[Any, ...]:
-        """Return the value by which keys of one kind are sorted; by default the label."""
-        return (self._label,)
-
-    @cached_property
-    def _sort_key(self) -> tuple[Any, ...]:
-        return self.sort_key()
-
-    @cached_property
-    def _label(self) -> str:
-        return self.label()
+        """The value by which keys of one kind are sorted."""
+        return (self.label,)
 
     @cached_property
     def _identity(self) -> tuple[Any, ...]:
@@ -69,10 +63,10 @@ class Key:
         )
 
     def __str__(self) -> str:
-        return self._label
+        return self.label
 
     def __lt__(self, other: "Key") -> bool:
-        return self._sort_key < other._sort_key
+        return self.sort_key < other.sort_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,26 +76,22 @@ class Arm(Key):
     Parameters
     ----------
     strategy, pressure, options
-        The strategy, its selection pressure (by default the strategy's own), and its options as JSON.
+        The strategy, its selection pressure (by default its own), and its options as JSON.
     selection_loss
         The losses the selector observes.
-    loss, rate
-        The loss and the learning rate, if they are compared; None if they belong to the learner.
-    best_of
-        The best of this many tries, if that is compared.
+    loss, rate, best_of
+        The loss, the learning rate and the number of tries of a best-of choice, if they are compared.
     usual
-        The strategy's primary arm, whose label is just the strategy's name; by default the one with
-        the strategy's own pressure and no options.
+        The strategy's primary arm, whose label is the strategy's name; by default the one with the
+        strategy's own pressure and no options.
     place
         Its order in reports; by default the strategy's.
 
     Examples
     --------
-    >>> Arm("adaptive").label(), Arm("adaptive", 64.0).label(), Arm("adaptive", (64.0, 1.0)).label()
-    ('adaptive', 'adaptive 64', 'adaptive 64:1')
-    >>> names = [Arm("adaptive", (64.0, 1.0)), Arm("adaptive", 64.0), Arm("adaptive", 8.0), Arm("random")]
-    >>> [str(arm) for arm in sorted(names)]
-    ['random', 'adaptive 8', 'adaptive 64', 'adaptive 64:1']
+    >>> arms = [Arm("adaptive", (64.0, 1.0)), Arm("adaptive", 64.0), Arm("adaptive"), Arm("random")]
+    >>> [str(arm) for arm in sorted(arms)]
+    ['random', 'adaptive', 'adaptive 64', 'adaptive 64:1']
     """
 
     strategy: str
@@ -136,8 +126,9 @@ class Arm(Key):
     def _setting(self) -> tuple[Any, ...]:
         return self.pressure, self.options, self.selection_loss
 
+    @cached_property
     def label(self) -> str:
-        """Return the strategy and how the arm differs from the primary one."""
+        """The strategy and how the arm differs from the primary one."""
         usual = self._primary
         parts = [] if self.loss is None else [f"{self.loss},"]
         parts += [self.strategy]
@@ -149,13 +140,14 @@ class Arm(Key):
         parts += [f"(best of {self.best_of})"] if self.best_of else []
         return " ".join(parts)
 
+    @cached_property
     def sort_key(self) -> tuple[Any, ...]:
-        """Return the strategy's position, then the pressure if it differs from the primary arm's."""
+        """The strategy's position, then the pressure if it differs from the primary arm's."""
         numbers: tuple[float, ...] = ()
         if self.pressure != self._primary.pressure and not isinstance(self.pressure, str | None):
             numbers = self.pressure if isinstance(self.pressure, tuple) else (self.pressure,)
         place = strategy_place(self.strategy) if self.place is None else self.place
-        return place, self.strategy, numbers, self._label
+        return place, self.strategy, numbers, self.label
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +167,7 @@ class Learner(Key):
 
     Examples
     --------
-    >>> Learner("mlp").label(), Learner("mlp", loss="asymmetric").label()
+    >>> Learner("mlp").label, Learner("mlp", loss="asymmetric").label
     ('mlp', 'mlp asymmetric')
     """
 
@@ -186,8 +178,9 @@ class Learner(Key):
     rate: float | None = None
     says_settings: bool = field(default=False, compare=False, repr=False)
 
+    @cached_property
     def label(self) -> str:
-        """Return the model, and its settings that vary."""
+        """The model, and its settings that vary."""
         name = f"{self.model} {self.settings}" if self.says_settings else self.model
         name += f" {self.loss}" if self.loss else ""
         name += self.loss_options if self.loss_options != "{}" else ""
@@ -201,20 +194,13 @@ class Learner(Key):
 
 @dataclass(frozen=True, eq=False)
 class Dataset(Key):
-    """A dataset, its preparation, and other settings that vary.
+    """A dataset, its preparation, and other settings that vary and belong to neither arm nor learner.
 
-    Parameters
-    ----------
-    name, preparation, digest
-        The dataset's name, its preparation and a digest of its content.
-    setting
-        Names and values of settings that vary between runs and belong to neither arm nor learner.
-    says_digest
-        Whether the label includes the digest, because several datasets share the name.
+    ``says_digest`` makes the digest part of the label, where several datasets share the name.
 
     Examples
     --------
-    >>> Dataset("scene", setting=(("lr", "0.001"),)).label()
+    >>> Dataset("scene", setting=(("lr", "0.001"),)).label
     'scene, lr 0.001'
     """
 
@@ -224,8 +210,9 @@ class Dataset(Key):
     setting: tuple[tuple[str, str], ...] = ()
     says_digest: bool = field(default=False, compare=False, repr=False)
 
+    @cached_property
     def label(self) -> str:
-        """Return the name, and the settings that vary."""
+        """The name, and the settings that vary."""
         name = f"{self.name} {self.digest[:6]}" if self.says_digest else self.name
         return ", ".join([name, *(f"{what} {value}" for what, value in self.setting)])
 
@@ -236,31 +223,26 @@ class Cell(Key):
 
     Examples
     --------
-    >>> Cell(Dataset("scene"), Learner("mlp")).label()
+    >>> Cell(Dataset("scene"), Learner("mlp")).label
     'mlp on scene'
     """
 
     dataset: Dataset
     learner: Learner
 
+    @cached_property
     def label(self) -> str:
-        """Return both names."""
+        """Both names."""
         return f"{self.learner} on {self.dataset}"
 
+    @cached_property
     def sort_key(self) -> tuple[Any, ...]:
-        """Return the dataset's key, then the learner's."""
+        """The dataset's key, then the learner's."""
         return self.dataset, self.learner
 
 
 def by_label(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return a table sorted by some columns, with keys in alphabetical order.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"arm": [Arm("random"), Arm("adaptive")]})
-    >>> [str(arm) for arm in by_label(table, ["arm"])["arm"]]
-    ['adaptive', 'random']
-    """
+    """Return a table sorted by some columns, with keys in alphabetical order."""
     keys = (*CELL, "arm")
     return table.sort_values(
         list(columns), key=lambda column: column.map(str) if column.name in keys else column
@@ -268,21 +250,19 @@ def by_label(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def named(evidence: Evidence) -> Evidence:
-    """Return the evidence with the keys of each run, including absent ones.
+    """Return the evidence with the keys ``data``, ``learner`` and ``arm`` of each run, absent ones too.
 
-    ``data`` is the dataset and other settings that vary, ``learner`` the model, its hyperparameters if
-    they vary, and its loss, ``arm`` the strategy. A strategy that ran with several pressures or options
-    has one primary arm: the one with its default pressure if present, else the one with the most runs.
+    A strategy that ran with several pressures or options has one primary arm: the one with its default
+    pressure if present, else the one with the most runs.
 
     Examples
     --------
-    >>> runs = pd.DataFrame({"dataset": ["scene"] * 3, "model": ["mlp"] * 3,
-    ...                      "strategy": ["random", "adaptive", "adaptive"],
-    ...                      "selection_pressure": ["", "16", "64"]})
+    >>> runs = pd.DataFrame({"dataset": ["scene"] * 2, "model": ["mlp"] * 2,
+    ...                      "strategy": ["adaptive"] * 2, "selection_pressure": ["16", "64"]})
     >>> empty = pd.DataFrame()
     >>> keyed = named(Evidence(runs=runs, curves=empty, labels=empty, losses=empty))
     >>> [str(arm) for arm in keyed.runs["arm"]]
-    ['random', 'adaptive', 'adaptive 64']
+    ['adaptive', 'adaptive 64']
     """
     # Together, so that a missing run has the name its record would have.
     both = evidence.runs

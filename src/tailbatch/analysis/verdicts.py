@@ -66,9 +66,9 @@ class Best(NamedTuple):
 def best_setting(runs: pd.DataFrame, metrics: list[str]) -> Best | None:
     """Return the setting with the best mean over datasets of the first claimed metric all runs have.
 
-    It is chosen by the metric on validation rows if recorded there, otherwise on test rows. The
-    reference is the baseline arm with the same learner; for the baseline arm itself, the runner-up.
-    None if no two settings ran on the same datasets, or where the reference is 0.
+    It is chosen by validation rows if they are recorded, else by test rows. The reference is the baseline
+    arm with the same learner; for the baseline arm itself, the runner-up. None if no two settings ran on
+    the same datasets, or where the reference is 0.
 
     Examples
     --------
@@ -155,9 +155,8 @@ def wilcoxon_by_model(comparisons: pd.DataFrame, *, level: float = LEVEL) -> pd.
 def mean_ranks(means: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Return one row per metric and arm: its mean rank over datasets, averaged over learners first.
 
-    Only cells with all arms count. ``friedman_p`` is from Friedman's test that all arms rank equally,
-    ``critical_difference`` is the difference of mean ranks that is significant after Nemenyi; both are
-    missing for two arms or one dataset.
+    Only cells with all arms count. ``friedman_p`` tests that all arms rank equally, a difference of
+    ``critical_difference`` is significant after Nemenyi; both are missing for two arms or one dataset.
     """
     rows = []
     means = with_batches(means)
@@ -193,22 +192,12 @@ def alike(ranks: np.ndarray, distance: float) -> list[list[float]]:
     return stretches
 
 
-def tuned(runs: pd.DataFrame, *, by: str = "validation_macro_auc") -> pd.DataFrame:
+def _tuned(runs: pd.DataFrame, *, by: str = "validation_macro_auc") -> pd.DataFrame:
     """Return the runs of the tuned comparison: the baseline gets as many tries as a strategy.
 
     In each cell and fold, a strategy that ran with several pressures keeps the one with the best
-    validation value; the baseline keeps the best of as many seeds, chosen in the same way. Only cells
-    where the baseline has that many seeds are included. Test results are not used to choose. `runs`
-    holds the baseline and one other strategy.
-
-    Examples
-    --------
-    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": 0, "seed": [0, 1, 0, 0],
-    ...     "strategy": ["random", "random", "adaptive", "adaptive"],
-    ...     "arm": [Arm("random")] * 2 + [Arm("adaptive", 2.0), Arm("adaptive")],
-    ...     "validation_macro_auc": [0.6, 0.7, 0.8, 0.9], "macro_f": [0.1, 0.2, 0.3, 0.4]})
-    >>> tuned(runs)[["arm", "macro_f"]].astype(str).values.tolist()
-    [['adaptive (best of 2)', '0.4'], ['random (best of 2)', '0.2']]
+    validation value; the baseline keeps the best of as many seeds. Only cells where the baseline has that
+    many are included. Test results are not used to choose.
     """
     if by not in runs or runs.empty:
         return runs.iloc[:0]
@@ -237,13 +226,13 @@ def tuned(runs: pd.DataFrame, *, by: str = "validation_macro_auc") -> pd.DataFra
 
 
 def tuned_by_strategy(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the tuned comparison of each strategy that has one, see `tuned`."""
+    """Return the tuned comparison of each strategy that has one, see `_tuned`."""
     by_strategy: dict[str, pd.DataFrame] = {}
     if runs.empty:
         return by_strategy
     base = baseline_arm(primary(runs)["arm"]).strategy
     for strategy in runs["strategy"].unique():
-        chosen = tuned(runs[runs["strategy"].isin([base, strategy])])
+        chosen = _tuned(runs[runs["strategy"].isin([base, strategy])])
         if strategy != base and len(chosen):
             by_strategy[strategy] = chosen
     return by_strategy

@@ -95,13 +95,8 @@ def write_archive(
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
-    >>> ResultStore(folder).add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
-    ...                                   best_epoch=1, warm_up_digest=""))
     >>> write_archive(ResultStore(folder), folder / "records.jsonl.gz")
-    1
-    >>> Archive(folder / "records.jsonl.gz").frame()["macro_f"].tolist()
-    [0.5]
+    0
     """
     runs = [
         _line({"run": _compact(record, store)})
@@ -143,9 +138,7 @@ def read_archive(archive: RecordSource, store: ResultStore) -> int:
     >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
     >>> there.add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
     ...                     best_epoch=1, warm_up_digest=""))
-    >>> write_archive(there, folder / "records.jsonl.gz")
-    1
-    >>> read_archive(Archive(folder / "records.jsonl.gz"), here), here.has(spec)
+    >>> read_archive(there, here), here.has(spec)
     (1, True)
     """
     done, added = store.done(), set()
@@ -207,14 +200,8 @@ def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 class Archive(RecordSource):
     """Files that `write_archive` wrote, read like a store; a damaged one is an error.
 
-    Nothing is cached: each call reads the files again.
-
-    Parameters
-    ----------
-    path
-        The file, or the folder of several.
-    files
-        The files of a folder, for instance one per study; each run is in only one of them.
+    Nothing is cached: each call reads the files again. `files` are those of a folder, for instance one
+    per study; each run is in only one of them.
     """
 
     def __init__(self, path: Path | str, files: Sequence[Path] | None = None) -> None:
@@ -331,13 +318,6 @@ def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
 
     If an array file is damaged or missing, its run loses only the curves drawn from it: the reason is
     logged, and kept as `UNREAD`.
-
-    Examples
-    --------
-    >>> record = RunRecord(spec=RunSpec(dataset="debtags", dataset_digest="ab12"), validation={},
-    ...                    test={}, history=({"number": 1},), best_epoch=1, warm_up_digest="")
-    >>> facts_of(record, lambda spec: {})
-    {'unread': 'the array file is missing'}
     """
     kept = record.diagnostics.get(ARRAY_FACTS)
     if kept is not None:
@@ -359,22 +339,11 @@ def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
 
 
 def _array_facts(record: RunRecord, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return plain values that summarize the arrays kept with a run.
+    """Return plain values that summarize the arrays kept with a run, as far as they determine them.
 
-    ``volatility`` is how unsteady the batch objectives are: the mean absolute step between neighboring
-    batches after the warm-up, over their mean. ``correlations`` are Pearson's, over the training
-    samples, of a sample's BCE and its own loss, by epoch (Figure 6). ``losses`` are the quantiles of
-    the samples' BCE by epoch and number of minority labels (Figures 1 and 5). Facts that the arrays do
-    not determine are left out.
-
-    Examples
-    --------
-    >>> record = RunRecord(spec=RunSpec(dataset="debtags", dataset_digest="ab12"), validation={},
-    ...                    test={}, history=(), best_epoch=1, warm_up_digest="")
-    >>> arrays = {"sample_losses_30": np.array([0.1, 0.2, 0.4]),
-    ...           "sample_objectives_30": np.array([1.0, 2.0, 4.0])}
-    >>> _array_facts(record, arrays)
-    {'correlations': {'30': 1.0}}
+    ``volatility`` is the mean absolute step between neighboring batch objectives after the warm-up, over
+    their mean. ``correlations`` are Pearson's, by epoch, of the training samples' BCE and own losses
+    (Figure 6). ``losses`` are quantiles of their BCE by epoch and minority labels (Figures 1 and 5).
     """
     facts = {
         "volatility": _volatility(record, arrays),
@@ -411,15 +380,7 @@ def _correlations(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
 def _loss_quantiles(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Return the quantiles of the samples' losses by epoch and number of minority labels.
 
-    Reads ``sample_losses_<epoch>`` and ``minority_counts``; three or more minority labels form one
-    group, because few samples have them. The levels are `PERCENT`.
-
-    Examples
-    --------
-    >>> kept = {"sample_losses_30": np.array([0.1, 0.3, 0.9]), "minority_counts": np.array([0, 0, 1])}
-    >>> rows = _loss_quantiles(kept)
-    >>> [(row["epoch"], row["minority_labels"], row["quantiles"][49]) for row in rows]
-    [(30, 0, 0.2), (30, 1, 0.9)]
+    Three or more minority labels form one group, because few samples have them.
     """
     counts = arrays.get("minority_counts")
     if counts is None:

@@ -33,7 +33,7 @@ _LABEL = ("positives", "minority", "average_precision", "f", "exposure")
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The frames a report is made from.
+    """The frames a report is made from; all but `datasets` have the ``digest`` of the run.
 
     Attributes
     ----------
@@ -41,23 +41,22 @@ class Evidence:
         One row per run, as `RunRecord.row` gives it, and its selector's diagnostics if requested.
         `tailbatch.analysis` adds the keys ``data``, ``learner`` and ``arm``.
     curves
-        One row per run and epoch: ``digest``, ``number``, ``steps``, ``seconds``, losses, validation
-        metrics and shares.
+        One row per run and epoch: ``number``, ``steps``, ``seconds``, losses, validation metrics, shares.
     labels
-        One row per run and label: ``digest``, ``label``, ``positives``, ``minority``,
-        ``average_precision``, ``f``, ``exposure``.
+        One row per run and label: ``positives``, ``minority``, ``average_precision``, ``f``,
+        ``exposure``.
     losses
         One row per run, epoch and number of minority labels: ``samples``, and quantiles of their losses
         as ``q01`` to ``q99``.
     absent
-        One row per planned run without a record: the spec's fields, ``digest``, and ``reason``, which is
-        empty if the run has not been tried yet.
+        One row per planned run without a record: the spec's fields, and ``reason``, which is empty if the
+        run has not been tried yet.
     datasets
         One row per dataset and preparation: ``dataset``, ``preparation``, ``digest`` and its facts.
     correlations
         One row per run and epoch (a number, or ``"best"``): ``loss_correlation``.
     unread
-        One row per run whose array file is damaged or missing: ``digest`` and ``reason``.
+        One row per run whose array file is damaged or missing: the ``reason``.
     specs
         The runs with a record, and the planned ones.
     """
@@ -136,25 +135,16 @@ def gather(
 ) -> Evidence:
     """Read records once, one at a time, and keep what a report needs from them.
 
-    Parameters
-    ----------
-    records
-        For instance ``ResultStore(path).records()``.
-    arrays
-        Returns the arrays kept with a run, for instance ``ResultStore(path).arrays``.
-    diagnostics
-        As in `read_store`.
+    `arrays` returns those kept with a run, for instance ``ResultStore(path).arrays``; `diagnostics` are
+    as in `read_store`.
 
     Examples
     --------
     >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12", strategy="random")
     >>> record = RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, best_epoch=1,
     ...                    history=({"number": 1, "steps": 8, "seconds": 0.1},), warm_up_digest="c")
-    >>> evidence = gather([record])
-    >>> evidence.runs[["dataset", "model", "strategy", "macro_f"]].values.tolist()
+    >>> gather([record]).runs[["dataset", "model", "strategy", "macro_f"]].values.tolist()
     [['debtags', 'mlp', 'random', 0.5]]
-    >>> len(evidence.curves)
-    1
     """
     rows, losses, correlations, unread, specs = [], [], [], [], []
     epochs = _Columns((*_EPOCH, *(f"validation_{name}" for name in CURVES)))

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,15 +24,34 @@ _OWN_SCHEMA = re.compile(rb'\n "schema": %d,' % SCHEMA)  # keys of the outermost
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a surrogate pair, which no text file can hold
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
-_Kind = TypeVar("_Kind")
 
 
 class OtherVersionError(ResultError):
     """A record written by another version: it is intact, so it is never set aside."""
 
 
+class _Plain:
+    """A dataclass that is read from plain JSON values."""
+
+    _what: ClassVar[str]
+    # What reads a field, where it is not plain.
+    _reading: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make one from plain JSON values; unknown fields are errors."""
+        values = known_fields(cls, values)
+        try:
+            made = {
+                name: make(values[name]) for name, make in cls._reading.items() if name in values
+            }
+            return cls(**values | made)
+        except (KeyError, TypeError) as error:
+            raise ResultError(f"not {cls._what}: {error}") from error
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunRecord:
+class RunRecord(_Plain):
     """The record of a run; written once.
 
     Parameters
@@ -58,7 +77,7 @@ class RunRecord:
     seconds
         Training time, excluding evaluation.
     versions, machine
-        Packages and hardware, for the record only: they are not part of the digest.
+        Packages and hardware: not part of the digest.
 
     Examples
     --------
@@ -82,6 +101,9 @@ class RunRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
 
+    _what = "a run record"
+    _reading: ClassVar = {"spec": RunSpec.from_dict, "history": tuple, "labels": tuple}
+
     def to_json(self) -> str:
         """Return the record as text, sealed; NaN becomes null, because JSON has no NaN."""
         return _seal(to_json(asdict(self)), self.spec.digest)
@@ -90,12 +112,6 @@ class RunRecord:
     def from_json(cls, text: str) -> Self:
         """Undo `to_json`; invalid text is an error that says what is wrong."""
         return cls.from_dict({k: v for k, v in from_json(text).items() if k not in _SEAL_KEYS})
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a record from plain JSON values."""
-        reading: dict[str, Any] = {"spec": RunSpec.from_dict, "history": tuple, "labels": tuple}
-        return _made(cls, values, "a run record", reading)
 
     def row(self) -> dict[str, Any]:
         """Return the run as one row of a table: plain cells only, for CSV and Parquet."""
@@ -124,7 +140,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFailure:
+class RunFailure(_Plain):
     """Why a run failed.
 
     Examples
@@ -139,14 +155,12 @@ class RunFailure:
     traceback: str = ""
     attempts: int = 1
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a failure from plain JSON values."""
-        return _made(cls, values, "the failure of a run", {"spec": RunSpec.from_dict})
+    _what = "the failure of a run"
+    _reading: ClassVar = {"spec": RunSpec.from_dict}
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyPlan:
+class StudyPlan(_Plain):
     """The runs a study wants, whether they are done or not.
 
     ``shows`` names the tables and figures of the paper that the runs reproduce.
@@ -162,6 +176,12 @@ class StudyPlan:
     title: str = ""
     shows: tuple[str, ...] = ()
 
+    _what = "the plan of a study"
+    _reading: ClassVar = {
+        "specs": lambda specs: tuple(map(RunSpec.from_dict, specs)),
+        "shows": tuple,
+    }
+
     def __post_init__(self) -> None:
         # Its file is named after it, and must be inside the store.
         if not _FILE_NAME.fullmatch(self.name):
@@ -170,25 +190,17 @@ class StudyPlan:
                 f"start with a dot, got {self.name[:120]!r}"
             )
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a study's plan from plain JSON values."""
-        reading = {"specs": lambda specs: tuple(map(RunSpec.from_dict, specs)), "shows": tuple}
-        return _made(cls, values, "the plan of a study", reading)
-
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetFacts:
+class DatasetFacts(_Plain):
     """A dataset's content and size, kept so that a study need not read its file to start.
 
     Parameters
     ----------
     name, path, labels, columns
-        Its name, the file it was read from, which columns are its labels, and how the others were read,
-        if specified.
+        Its name, the file it was read from, which columns are its labels, and how the others were read.
     size, modified
-        The file's size in bytes and modification time in nanoseconds; if either differs, the content
-        may have changed.
+        The file's bytes and modification time in nanoseconds; if either differs, it is read again.
     digest
         Identifies the content.
     facts
@@ -210,25 +222,7 @@ class DatasetFacts:
     columns: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make the facts from plain JSON values."""
-        return _made(cls, values, "the facts of a dataset", {})
-
-
-def _made(
-    kind: type[_Kind],
-    values: Mapping[str, Any],
-    what: str,
-    reading: Mapping[str, Callable[[Any], Any]],
-) -> _Kind:
-    """Make an object from plain JSON values, some of which are read first."""
-    values = known_fields(kind, values)
-    try:
-        made = {name: make(values[name]) for name, make in reading.items() if name in values}
-        return kind(**values | made)
-    except (KeyError, TypeError) as error:
-        raise ResultError(f"not {what}: {error}") from error
+    _what = "the facts of a dataset"
 
 
 def to_json(values: Mapping[str, Any], *, on_one_line: bool = False) -> str:
@@ -264,15 +258,9 @@ def _seal(text: str, digest: str) -> str:
 
 
 def sealed_digest(text: bytes) -> str | None:
-    r"""Return the digest of the run that a record of this version is about; None if it was changed.
+    """Return the digest of the run that a record of this version is about; None if it was changed.
 
     Twenty times as fast as reading the record, so that resuming can check every one.
-
-    Examples
-    --------
-    >>> text = _seal('{\n "schema": 3,\n "seed": 0\n}\n', "ab12")
-    >>> sealed_digest(text.encode()), sealed_digest(text.replace("0", "1", 1).encode())
-    ('ab12', None)
     """
     seal = _SEAL.search(text, max(0, len(text) - 200))
     if seal is None or not _OWN_SCHEMA.search(text):
@@ -301,13 +289,7 @@ def _without_nan(value: Any) -> Any:
 
 
 class RecordSource(ABC):
-    """Records that can be read: a folder (`ResultStore`), or one file.
-
-    Attributes
-    ----------
-    path
-        Where they are stored.
-    """
+    """Records that can be read from `path`: a folder (`ResultStore`), or one file."""
 
     path: Path
 
@@ -343,10 +325,9 @@ class RecordSource(ABC):
     def frame(self, study: str | None = None) -> "pd.DataFrame":
         """Return one row per run: the spec's fields, test metrics by name, ``validation_<metric>``, ...
 
-        Columns of the plan are named ``plan_<field>``; then ``best_epoch``, ``seconds``,
-        ``max_lag``, ``steps``, ``drawn_samples``, ``warm_up_digest`` and ``digest``. Pressures are
-        written as in study files (``"16"``, ``"64:1"``, ``""`` for none), tables as JSON. Code of the
-        user's own has its plain name, and a digest only beside another version of it.
+        Columns of the plan are named ``plan_<field>``. Pressures are written as in study files (``"16"``,
+        ``"64:1"``, ``""`` for none), tables as JSON. Code of the user's own has its plain name, and a
+        digest only beside another version of it.
         """
         return self.with_plain_names(_table([record.row() for record in self.records(study)]))
 

@@ -15,16 +15,6 @@ from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, g
 from tailbatch import defaults
 from tailbatch.errors import ResultError, setting
 
-__all__ = [
-    "SCHEMA",
-    "Pressure",
-    "RunSpec",
-    "TrainingPlan",
-    "known_fields",
-    "parse_pressure",
-    "pressure_text",
-]
-
 SCHEMA = 3
 """Increased when the meaning of a spec or record changes; records of another number are left alone."""
 
@@ -48,10 +38,8 @@ class TrainingPlan:
 
     Parameters
     ----------
-    epochs
-        Passes of n drawn samples each, including the warm-up.
-    batch_size
-        Samples per batch.
+    epochs, batch_size
+        Passes of n drawn samples each, including the warm-up, and samples per batch.
     lr, weight_decay
         The optimizer's step size and decay.
     warm_up_epochs
@@ -73,31 +61,26 @@ class TrainingPlan:
         None measures every epoch up to 20,000 rows, and every tenth above.
     sample_loss_epochs
         Epochs (from 1) after which every training sample's BCE and objective are kept.
-    schedule
-        ``"constant"`` after the rise over the warm-up epochs; or ``"cosine"``: a linear rise over
-        `warm_up_share` of all steps, then a cosine to zero, step by step. With a cosine, the warm-up
-        epochs only determine how long batches are shuffled.
-    warm_up_share
-        Share of all steps over which a cosine schedule rises.
+    schedule, warm_up_share
+        ``"constant"`` after the rise over the warm-up epochs; or ``"cosine"``: a linear rise over this
+        share of all steps, then a cosine to zero. With a cosine, the warm-up epochs only determine how
+        long batches are shuffled.
     optimizer
         ``"adam"``, whose decay is an L2 penalty on the objective; ``"adamw"``, whose decay is decoupled
-        from the gradient; or ``"adam_mini"``, which is AdamW with one second moment per output unit.
+        from the gradient; or ``"adam_mini"``: AdamW with one second moment per output unit.
     ema
-        Decay of a moving average of the weights, for instance 0.99; the average is evaluated and kept.
-        None keeps the weights themselves.
+        Decay of a moving average of the weights, which is evaluated and kept, for instance 0.99.
     steps
         Number of batches to train on, instead of `epochs`; the last epoch may be cut short.
     evaluate_every
         Score the validation rows at the first end of an epoch at least this many steps after the last
         evaluation, and at the very end. More than 1 is for small data, whose epochs are short.
     min_steps
-        Train on at least this many batches: on small data, whose epochs are short, for more than
-        `epochs` epochs. Ignored if `steps` is given.
+        Train on at least this many batches: on small data, for more than `epochs` epochs. Ignored if
+        `steps` is given.
 
     Examples
     --------
-    >>> TrainingPlan(epochs=20).batch_size
-    128
     >>> TrainingPlan(steps=1000).n_epochs(n_samples=2_000)
     63
     >>> TrainingPlan(epochs=0)
@@ -168,8 +151,6 @@ class TrainingPlan:
         --------
         >>> TrainingPlan.suited_to("ensemble", epochs=2, lr=None).n_epochs(n_samples=128)
         2
-        >>> TrainingPlan.suited_to("mlp", epochs=2).warm_up_epochs
-        0
         """
         return cls(**defaults.recipe_of(*models).plan).changed(**changes)
 
@@ -197,22 +178,19 @@ class RunSpec:
     Parameters
     ----------
     dataset, dataset_digest
-        The dataset's name, and a hexadecimal digest of its content, so that two files with the same name
-        are two datasets.
+        The dataset's name, and a hexadecimal digest of its content: two files of one name are two
+        datasets.
     preparation
         How the dataset is prepared, as in `tailbatch.data.prepare`.
     n_folds, fold
-        How many folds there are and which one is held out, counted from 0. The folds do not depend
-        on `seed`.
+        How many folds there are and which one is held out, from 0; they do not depend on `seed`.
     model, hyperparameters
         The model's name, and the settings that were given.
     loss, loss_options
-        The loss in the model's objective, and the options that were given; None is the model's own loss.
+        The loss in the model's objective, and its given options; None is the model's own loss.
     strategy, selection_pressure, strategy_options
         The selection strategy, or ``"none"`` for a learner without batches (`tailbatch.classical`), to
-        which the plan does not apply. Its pressure: a number, a pair (from, to) annealed geometrically
-        over the epochs after the warm-up, ``"imbalance"`` for MeanIR of the training rows, or None if the
-        strategy has none. Its other options.
+        which the plan does not apply; its pressure, None if it has none; and its other given options.
     seed
         Determines the initial weights, the batches and the noise.
     plan
@@ -220,9 +198,9 @@ class RunSpec:
     scale
         How features are scaled by the training rows, as for `tailbatch.data.fit_scaling`.
     by_default
-        The settings of ``model``, ``loss`` and ``strategy`` that were not given, as they were: whoever
-        changes a default does not change what a run is. None and False are left out, so that a new
-        setting that is off does not either.
+        The settings of ``model``, ``loss`` and ``strategy`` that were not given, as they were: a changed
+        default does not change what a run is. None and False are left out, so that a new setting that is
+        off does not either.
     code
         A digest of the code behind each of ``model``, ``loss`` and ``strategy`` that is not of this
         package (`tailbatch.registry.source_digest`).
@@ -232,8 +210,6 @@ class RunSpec:
     >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12", model="mlp", strategy="adaptive")
     >>> RunSpec.from_dict(spec.to_dict()) == spec
     True
-    >>> len(spec.digest)
-    32
     """
 
     dataset: str
@@ -363,15 +339,7 @@ def pressure_text(pressure: Pressure) -> str:
 
 
 def known_fields(kind: type, values: Any) -> dict[str, Any]:
-    """Return `values` as keyword arguments of the dataclass `kind`, rejecting unknown ones.
-
-    Examples
-    --------
-    >>> known_fields(TrainingPlan, {"epochs": "many"})
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ResultError: epochs of TrainingPlan cannot be 'many', it is of type int
-    """
+    """Return `values` as keyword arguments of the dataclass `kind`, rejecting unknown ones."""
     if not isinstance(values, Mapping):
         raise ResultError(f"{kind.__name__} must be a table of values, got {type(values).__name__}")
     hints = _hints(kind)

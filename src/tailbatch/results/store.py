@@ -66,8 +66,6 @@ class ResultStore(RecordSource):
     >>> import tempfile
     >>> store = ResultStore(Path(tempfile.mkdtemp()))
     >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
-    >>> store.has(spec)
-    False
     >>> store.add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
     ...                     best_epoch=1, warm_up_digest=""))
     >>> store.has(spec), store.frame()["macro_f"].tolist()
@@ -186,10 +184,6 @@ class ResultStore(RecordSource):
         """Keep a dataset's facts under a key, which is a digest and names its file."""
         self.check_key(key)
         self._keep("datasets", key, asdict(facts))
-
-    def dataset(self, key: str) -> DatasetFacts | None:
-        """Return the facts kept under a key, if there are any."""
-        return self.datasets().get(key)
 
     def datasets(self) -> dict[str, DatasetFacts]:
         """Return the facts of all datasets, by the key they were kept under."""

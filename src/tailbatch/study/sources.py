@@ -140,7 +140,7 @@ def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) ->
     path = source.path.resolve()
     key = hashlib.sha256(f"{path}\n{source.labels}{source.columns or ''}".encode()).hexdigest()[:32]
     status = path.stat()
-    noted = store.dataset(key)
+    noted = store.datasets().get(key)
     wanted = {name for name in preparations if source.has(name)}
     if (
         noted is not None

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from tailbatch.analysis import Analysis
 from tailbatch.analysis.comparisons import adjusted, claimed, with_batches, with_best
-from tailbatch.analysis.fairness import what_ran
 from tailbatch.analysis.inference import LEVEL, coverage_text
 from tailbatch.analysis.keys import Arm
 from tailbatch.analysis.verdicts import Best, Setting
@@ -33,6 +32,13 @@ from tailbatch.stats import FEWEST_DATASETS
 
 #: Metrics that a terminal has room for.
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
+_COUNTED = {
+    "datasets": "dataset",
+    "models": "model",
+    "strategies": "strategy",
+    "folds": "fold",
+    "seeds": "seed",
+}
 _SETTING = ["learner", "arm", "varied"]
 _BY_DATASET = {
     "data": "Dataset",
@@ -69,10 +75,7 @@ def summary(story: Story) -> Section:
     blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
     blocks += [folded(_settings_view(analysis))] if several else []
     blocks += [Block("note", f"{_INFERENCE}{_coverage(analysis)}")] if said else []
-    counts = what_ran(evidence.runs)
-    if "strategies" in counts:  # a model without batches has none
-        counts["strategies"] = with_batches(evidence.runs)["strategy"].nunique()
-    blocks += [Block("facts", [(name, f"{count:,}") for name, count in counts.items()])]
+    blocks += [Block("facts", _what_ran(evidence.runs))]
     if len(evidence.absent):
         text = f"{len(evidence.absent):,} of the planned runs are missing."
         blocks += [Block("alert", (text, "missing", "See which."))]
@@ -98,6 +101,15 @@ def summary(story: Story) -> Section:
         figures={"gains": partial(_gains_figure, table, story.looks)} if len(table) else {},
         brief=_brief(analysis, tuple([*first, *_between_models(analysis), *filter(None, [late])])),
     )
+
+
+def _what_ran(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    counts = {"runs": len(runs)}
+    for name, column in _COUNTED.items():
+        # A model without batches has no strategy.
+        rows = with_batches(runs) if column == "strategy" and "arm" in runs else runs
+        counts |= {name: rows[column].nunique()} if column in rows else {}
+    return [(name, f"{count:,}") for name, count in counts.items()]
 
 
 def _headlines(analysis: Analysis) -> list[str]:
