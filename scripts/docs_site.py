@@ -24,7 +24,6 @@ ROOMS = (
     "tailbatch.data",
     "tailbatch.imbalance",
     "tailbatch.losses",
-    "tailbatch.losses.formulas",
     "tailbatch.selection",
     "tailbatch.models",
     "tailbatch.metrics",

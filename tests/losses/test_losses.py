@@ -16,7 +16,7 @@ from losses.timm_values import COUNTS, N_SAMPLES, VALUES, batch
 from tailbatch import losses
 from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
-from tailbatch.losses import LOSSES, Loss, formulas, make_loss, register_loss
+from tailbatch.losses import LOSSES, Asymmetric, Loss, make_loss, register_loss
 from tailbatch.testing import LossContract
 
 TIMM = json.loads(VALUES.read_text())
@@ -84,7 +84,7 @@ def test_asymmetric_loss_is_its_formula(logit, relevant):
     log_p = -math.log1p(math.exp(-logit))
     expected = -log_p if relevant else -math.log1p(-shifted) * shifted**4
     logits = torch.tensor([[logit]], dtype=torch.float64)
-    value = formulas.asymmetric(logits, torch.full((1, 1), float(relevant), dtype=torch.float64))
+    value = Asymmetric(1).cells(logits, torch.full_like(logits, relevant))
     assert value.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -291,8 +291,14 @@ def test_losses_of_other_packages_are_asked_for_only_where_a_name_is_unknown(mon
             lambda: losses.asymmetric(Y, gamma_negative=0.5),
             "gamma_negative must be 0 or at least 1",
         ),
-        (lambda: losses.asymmetric(Y, margin=1), "margin must be a number from 0 to 0.99, got 1"),
-        (lambda: losses.class_balanced(Y, beta=1), "beta must be a number from 0 to 1, got 1"),
+        (
+            lambda: losses.asymmetric(Y, margin=1),
+            "margin must be a number from 0 and below 1, got 1",
+        ),
+        (
+            lambda: losses.class_balanced(Y, beta=1),
+            "beta must be a number from 0 and below 1, got 1",
+        ),
         (
             lambda: losses.weighted_bce(Y, max_weight=0),
             "max_weight must be a number above 0, got 0",

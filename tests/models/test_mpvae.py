@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from models import naive
+from models.fast_algebra import FastAlgebraContract
 from tailbatch.models import MPVAE, make_model, seeded
-from tailbatch.models.mpvae import probit_losses
-from tailbatch.testing.model_contract import FastAlgebraContract, ModelContract, batch
+from tailbatch.models.mpvae import _probit_losses
+from tailbatch.testing.model_contract import ModelContract, batch
 
 
 class TestMPVAE(FastAlgebraContract, ModelContract):
@@ -94,10 +95,10 @@ def test_stable_form_agrees_in_the_normal_range_and_keeps_the_gradient_beyond():
         mean = torch.randn(4, 5, dtype=torch.float64)
         shift = torch.randn(4, 6, 5, dtype=torch.float64)
     y = (mean > 0).double()
-    published, stable = (probit_losses(mean, shift, y, stable=flag) for flag in (False, True))
+    published, stable = (_probit_losses(mean, shift, y, stable=flag) for flag in (False, True))
     assert torch.allclose(published, stable, rtol=1e-4)
     wrong = torch.full((1, 1), -9.0, requires_grad=True)
-    probit_losses(wrong, torch.zeros(1, 1, 1), torch.ones(1, 1), stable=True)[0, 0].backward()
+    _probit_losses(wrong, torch.zeros(1, 1, 1), torch.ones(1, 1), stable=True)[0, 0].backward()
     assert wrong.grad < -8
 
 
@@ -105,6 +106,6 @@ def test_ranking_loss_of_a_perfect_row_by_hand():
     # Scores far out: the relevant label has P = 1, the irrelevant one too: exp(-5) / 5.
     mean = torch.tensor([[20.0, -20.0]], dtype=torch.float64)
     y = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    ((nll, rank),) = probit_losses(mean, torch.zeros(1, 3, 2, dtype=torch.float64), y)
+    ((nll, rank),) = _probit_losses(mean, torch.zeros(1, 3, 2, dtype=torch.float64), y)
     assert rank.item() == pytest.approx(math.exp(-5) / 5, rel=1e-4)
     assert nll.item() == pytest.approx(0, abs=1e-5)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tailbatch.selection import AdaptiveSelector, ChainSelector, HardSelector, WeightedLoss
-from tailbatch.selection.chain import LabelChains
-from tailbatch.selection.laws import quantization_index
+from tailbatch.selection.chain import _LabelChains
+from tailbatch.selection.laws import _quantization_index
 
 
 def test_eq_3_rank_based_probabilities():
@@ -28,7 +28,7 @@ def test_eq_5_weighted_losses():
 def test_eq_6_quantization_index():
     # Delta = l_max / n = 4 / 4 = 1: Q is the loss rounded up.
     losses = np.array([0.0, 0.2, 1.0, 1.01, 3.7, 4.0])
-    assert quantization_index(losses, l_max=4.0, n_samples=4).tolist() == [0, 1, 1, 2, 4, 4]
+    assert _quantization_index(losses, l_max=4.0, n_samples=4).tolist() == [0, 1, 1, 2, 4, 4]
 
 
 def test_eq_7_probabilities():
@@ -55,7 +55,7 @@ def test_eq_7_is_uniform_at_pressure_1_and_without_losses():
 def test_adac_companions_and_followers():
     # Rows: 0: a b   1: a   2: b c   3: d   4: -   C = (2, 2, 1, 1), Card = 6 / 5, so 2 companions.
     Y = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], dtype=bool)
-    chains = LabelChains(Y)
+    chains = _LabelChains(Y)
     # Row 0: a and b are equally rare, the lower index counts. Row 2: c is rarer than b.
     assert chains.rarest.tolist() == [0, 0, 2, 3, -1]
     # A_ab = (1/2 + 1/2) / 2 = 0.5 and A_bc = (1/2 + 1) / 2 = 0.75; d occurs with nothing.
@@ -76,5 +76,5 @@ def test_adac_rounds_a_whole_cardinality_to_itself():
     Y = np.array(
         [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]]
     )
-    companions = LabelChains(Y.astype(bool)).companions
+    companions = _LabelChains(Y.astype(bool)).companions
     assert [labels.tolist() for labels in companions] == [[1, 2], [0, 2], [0, 1], [0, 1]]

@@ -30,7 +30,7 @@ from tailbatch.selection.drawing import (
     StaticLaw,
     SumTable,
 )
-from tailbatch.selection.importance import _systematic_sample, gradient_norms, prior_norms
+from tailbatch.selection.importance import _gradient_norms, _systematic_sample, prior_norms
 from tailbatch.testing.selector_contract import drain, same_state, take_weights
 
 Y = np.array(
@@ -96,7 +96,7 @@ def test_norms_are_those_of_autograd():
     )
     (gradient,) = torch.autograd.grad(objective, logits)
     expected = gradient.norm(dim=1).numpy()
-    np.testing.assert_allclose(gradient_norms(plain.detach().numpy(), Y, weights), expected)
+    np.testing.assert_allclose(_gradient_norms(plain.detach().numpy(), Y, weights), expected)
 
 
 def test_the_prior_is_where_the_weighted_loss_has_its_minimum():

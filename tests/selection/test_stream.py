@@ -21,8 +21,8 @@ from tailbatch.selection import (
     LabelCounts,
     StreamSelector,
     count_labels,
-    prior_norms,
 )
+from tailbatch.selection.importance import prior_norms
 
 Y = np.array(
     [[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]], dtype=bool

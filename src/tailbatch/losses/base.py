@@ -2,11 +2,9 @@
 
 import inspect
 import logging
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -287,20 +285,3 @@ def counts_with_notice(
             absent[0],
         )
     return counts.astype(np.float64)
-
-
-def check_range(low: float, high: float = math.inf, /, **values: object) -> None:
-    """Raise unless every option is a finite number from `low` to `high`.
-
-    Examples
-    --------
-    >>> check_range(0, power=-1)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ModelError: power must be a number from 0, got -1
-    """
-    for name, value in values.items():
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value) and low <= value <= high):  # type: ignore[arg-type, operator]
-            upper = "" if high == math.inf else f" to {high:g}"
-            raise ModelError(f"{name} must be a number from {low:g}{upper}, got {value!r:.60}")

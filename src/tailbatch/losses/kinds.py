@@ -1,17 +1,22 @@
-"""The losses: each holds its options and what it knows of the training rows; formulas are elsewhere."""
+"""The losses: each holds its options and what it knows of the training rows; `cells` is its formula.
+
+Logarithms are taken of logits and never of probabilities, so nothing overflows far out.
+"""
+
+import math
 
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch.data import LabelMatrix
-from tailbatch.errors import ModelError
+from tailbatch.errors import ModelError, check_number
 from tailbatch.imbalance import positive_weights
-from tailbatch.losses import formulas
-from tailbatch.losses.base import Loss, check_range, counts_with_notice
+from tailbatch.losses.base import Loss, counts_with_notice
 
 
 class BCE(Loss):
@@ -64,9 +69,9 @@ class WeightedBCE(Loss):
         max_weight: float | None = None,
         weights: ArrayLike | None = None,
     ) -> None:
-        check_range(0, power=power)
+        _check_range(0, power=power)
         if max_weight is not None:
-            check_range(0, max_weight=max_weight)
+            _check_range(0, max_weight=max_weight)
             if not max_weight:
                 raise ModelError("max_weight must be a number above 0, got 0")
         given = None if weights is None else _checked_weights(weights, n_labels)
@@ -93,6 +98,8 @@ class WeightedBCE(Loss):
 class Focal(Loss):
     """Focal loss: a cell counts less the better it is predicted.
 
+    Lin, Goyal, Girshick, He, Dollar, *Focal Loss for Dense Object Detection*, ICCV 2017.
+
     Parameters
     ----------
     n_labels
@@ -109,16 +116,17 @@ class Focal(Loss):
     name = "focal"
 
     def __init__(self, n_labels: int | None, *, gamma: float = 2.0) -> None:
-        check_range(0, gamma=gamma)
+        _check_range(0, gamma=gamma)
         super().__init__(n_labels, gamma=gamma)
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return (1 - p_t)^gamma times binary cross-entropy."""
-        return formulas.focal(logits, y, **self.options)
+        """Return (1 - p_t)^gamma bce, where p_t is the probability of the label's true value."""
+        gamma: float = self.options["gamma"]
+        return y * _focused(-logits, gamma) + (1 - y) * _focused(logits, gamma)
 
 
 class Asymmetric(Loss):
-    """Asymmetric loss: easy negatives are played down and then ignored.
+    """Asymmetric loss: easy negatives are played down and then ignored (Ridnik et al., ICCV 2021).
 
     Parameters
     ----------
@@ -146,16 +154,30 @@ class Asymmetric(Loss):
         margin: float = 0.05,
     ) -> None:
         exponents = {"gamma_negative": gamma_negative, "gamma_positive": gamma_positive}
-        check_range(0, **exponents)
+        _check_range(0, **exponents)
         for option, value in exponents.items():
             if 0 < value < 1:  # the gradient would be infinite at 0
                 raise ModelError(f"{option} must be 0 or at least 1, got {value!r}")
-        check_range(0, 0.99, margin=margin)
+        _check_range(0, 1, margin=margin)
         super().__init__(n_labels, margin=margin, **exponents)
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return `tailbatch.losses.formulas.asymmetric`."""
-        return formulas.asymmetric(logits, y, **self.options)
+        """Return the cost of positives and of negatives.
+
+        With p the probability and p_m = max(p - margin, 0): positives cost
+        (1 - p)^gamma_positive (-log p), negatives p_m^gamma_negative (-log(1 - p_m)).
+        """
+        margin, gamma = self.options["margin"], self.options["gamma_negative"]
+        positive: Tensor = (
+            -F.logsigmoid(logits) * torch.sigmoid(-logits) ** self.options["gamma_positive"]
+        )
+        if margin:
+            # 1 - p_m is at least the margin, so its logarithm is finite.
+            shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
+            negative: Tensor = -torch.log1p(-shifted) * shifted**gamma
+        else:
+            negative = _focused(logits, gamma)
+        return y * positive + (1 - y) * negative
 
 
 class ClassBalanced(Loss):
@@ -181,7 +203,7 @@ class ClassBalanced(Loss):
     name = "class_balanced"
 
     def __init__(self, n_labels: int | None, *, beta: float = 0.999) -> None:
-        check_range(0, 1 - 1e-9, beta=beta)
+        _check_range(0, 1, beta=beta)
         super().__init__(n_labels, beta=beta)
         self.beta = beta
         self.register_buffer("positive_weight", torch.ones(n_labels or 1))
@@ -200,17 +222,19 @@ class ClassBalanced(Loss):
 
 
 class DistributionBalanced(Loss):
-    """Distribution-balanced loss, made for batches drawn label by label.
+    """Distribution-balanced loss, made for batches drawn label by label (Wu et al., ECCV 2020).
 
-    It undoes what co-occurrence does to such batches, and lets negatives of rare labels off sooner.
+    It undoes what co-occurrence does to such batches: label j of row i weighs
+    r'_ij = alpha + sigmoid(beta (r_ij - mu)). There r_ij = (1 / n_j) / sum over the labels k of the row
+    of 1 / n_k says how often j would bring the row into a batch, against how often all of its labels
+    do; it is infinite for a row without labels. Negatives of rare labels are let off sooner.
 
     Parameters
     ----------
     n_labels
         How many labels there are.
     alpha, beta, mu
-        Least weight, steepness and middle of the weights, see
-        `tailbatch.losses.formulas.rebalancing_weights`.
+        Least weight, steepness and middle of the weights.
     kappa
         How far rare labels' logits are lowered, kappa log(n / n_j - 1) / negative_scale.
     negative_scale
@@ -240,8 +264,8 @@ class DistributionBalanced(Loss):
         negative_scale: float = 2.0,
         gamma: float = 0.0,
     ) -> None:
-        check_range(0, alpha=alpha, beta=beta, mu=mu, kappa=kappa, gamma=gamma)
-        check_range(1e-3, negative_scale=negative_scale)
+        _check_range(0, alpha=alpha, beta=beta, mu=mu, kappa=kappa, gamma=gamma)
+        _check_range(1e-3, negative_scale=negative_scale)
         focus = {"kappa": kappa, "negative_scale": negative_scale, "gamma": gamma}
         super().__init__(n_labels, alpha=alpha, beta=beta, mu=mu, **focus)
         self.alpha, self.beta, self.mu = alpha, beta, mu
@@ -251,9 +275,8 @@ class DistributionBalanced(Loss):
 
     def learn(self, Y: LabelMatrix, missing: LabelMatrix | None = None) -> None:
         """Count each label's positives; one without, or without negatives, is counted as having one."""
-        n_samples = Y.shape[
-            0
-        ]  # missing labels included: the shift is small, and rows are drawn by all
+        # Missing labels are included: the shift is small, and rows are drawn by all of their labels.
+        n_samples = Y.shape[0]
         counts = np.clip(counts_with_notice(Y, self.name), 1, max(1, n_samples - 1))
         shift = self.kappa * np.log(np.maximum(n_samples / counts - 1, 1 / n_samples))
         self.counts.copy_(torch.from_numpy(counts))
@@ -262,25 +285,27 @@ class DistributionBalanced(Loss):
     def cell_weights(self, y: Tensor) -> Tensor:
         """Return r'_ij."""
         labels = y if y.is_floating_point() else y.float()
-        counts = self.counts.to(labels)
-        return formulas.rebalancing_weights(
-            labels, counts, alpha=self.alpha, beta=self.beta, mu=self.mu
-        )
+        chance = 1 / self.counts.to(labels)
+        share = chance / (labels * chance).sum(1, keepdim=True)
+        return self.alpha + torch.sigmoid(self.beta * (share - self.mu))
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return `tailbatch.losses.formulas.distribution_balanced`."""
-        return formulas.distribution_balanced(
-            logits,
-            y,
-            self.cell_weights(y),
-            self.shift.to(logits),
-            scale=self.negative_scale,
-            gamma=self.gamma,
-        )
+        """Return r' times softplus(-z') for positives, softplus(scale z') / scale for negatives.
+
+        z' = z - shift lowers rare labels' logits, and the scale lets negatives off sooner.
+        """
+        moved, scale = logits - self.shift.to(logits), self.negative_scale
+        positive = _focused(-moved, self.gamma)
+        negative = _focused(scale * moved, self.gamma) / scale
+        return self.cell_weights(y) * (y * positive + (1 - y) * negative)
 
 
 class TwoWay(Loss):
     """Two-way loss: the hardest positive against the hardest negative of each label and each sample.
+
+    Over the samples of each label, and over the labels of each sample,
+    softplus(T_n LSE over negatives of z / T_n + T_p LSE over positives of -z / T_p). Each direction is
+    averaged over labels, or samples, with a positive; where there is none it is 0. Kobayashi, CVPR 2023.
 
     A label is learned from batches that hold a positive of it, and scores rank labels and samples but
     are no probabilities. Cells only spread the loss, which is no sum over them: samples cannot be
@@ -309,21 +334,29 @@ class TwoWay(Loss):
         temperature_positive: float = 4.0,
         temperature_negative: float = 1.0,
     ) -> None:
-        check_range(1e-3, temperature_positive=temperature_positive)
-        check_range(1e-3, temperature_negative=temperature_negative)
-        super().__init__(
-            n_labels,
-            temperature_positive=temperature_positive,
-            temperature_negative=temperature_negative,
-        )
+        temperatures = {
+            "temperature_positive": temperature_positive,
+            "temperature_negative": temperature_negative,
+        }
+        _check_range(1e-3, **temperatures)
+        super().__init__(n_labels, **temperatures)
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return `tailbatch.losses.formulas.two_way`."""
-        return formulas.two_way(logits, y, **self.options)
+        """Return the loss spread over cells: their sum over labels, averaged over samples, is it."""
+        of_label, label_share = _hardest_pairs(logits, y, 0, **self.options)  # (q,)
+        of_sample, sample_share = _hardest_pairs(logits, y, 1, **self.options)  # (b,)
+        by_label = of_label * label_share
+        by_sample = of_sample * sample_share * (len(y) / y.shape[1])
+        # Comparing takes NaN for a negative; a missing label is to be seen, as in the other losses.
+        return (by_label + by_sample[:, None]).masked_fill(y.isnan(), torch.nan)
 
 
 class Equalized(Loss):
     """Equalization loss v2: labels whose negatives outweigh their positives get the balance back.
+
+    With g a label's positive gradients over its negative ones so far and f = sigmoid(gamma (g - mu)),
+    positives weigh 1 + alpha (1 - f) and negatives f. Before the first batch both weigh 1. Tan et al.,
+    *Equalization Loss v2*, CVPR 2021.
 
     The gradients seen so far are its state; they are renewed by each training step and saved with the
     model. In a process group they are added up over the ranks.
@@ -333,7 +366,7 @@ class Equalized(Loss):
     n_labels
         How many labels there are.
     gamma, mu, alpha
-        See `tailbatch.losses.formulas.equalizing_weights`.
+        Steepness and middle of f, and the largest gain of a positive.
 
     Examples
     --------
@@ -356,7 +389,7 @@ class Equalized(Loss):
         mu: float = 0.8,
         alpha: float = 4.0,
     ) -> None:
-        check_range(0, gamma=gamma, mu=mu, alpha=alpha)
+        _check_range(0, gamma=gamma, mu=mu, alpha=alpha)
         super().__init__(n_labels, gamma=gamma, mu=mu, alpha=alpha)
         # In double precision, because a long training adds up millions of small numbers.
         for which in ("positive_gradients", "negative_gradients"):
@@ -365,10 +398,12 @@ class Equalized(Loss):
     def cell_weights(self, y: Tensor) -> Tensor:
         """Return what positives and negatives weigh at the moment."""
         labels = y if y.is_floating_point() else y.float()
-        positive, negative = formulas.equalizing_weights(
-            self.positive_gradients, self.negative_gradients, **self.options
-        )
-        return labels * positive.to(labels) + (1 - labels) * negative.to(labels)
+        positive, negative = self.positive_gradients, self.negative_gradients
+        ratio = positive / negative.clamp(min=torch.finfo(negative.dtype).tiny)
+        f = torch.sigmoid(self.options["gamma"] * (ratio - self.options["mu"]))
+        f = torch.where(positive + negative > 0, f, 1.0)
+        gain: Tensor = 1 + self.options["alpha"] * (1 - f)
+        return labels * gain.to(labels) + (1 - labels) * f.to(labels)
 
     def cells(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return weighted binary cross-entropy; while training, renew the state."""
@@ -385,6 +420,37 @@ class Equalized(Loss):
         # Not in place: the weights of a step that is still to go backward were made of them.
         self.positive_gradients = self.positive_gradients + sums[0].to(self.positive_gradients)
         self.negative_gradients = self.negative_gradients + sums[1].to(self.negative_gradients)
+
+
+def _focused(logits: Tensor, gamma: float) -> Tensor:
+    """Return sigmoid(z)^gamma softplus(z): what a cell costs whose truth is on the side of -z."""
+    if not gamma:
+        return F.softplus(logits)
+    return torch.exp(gamma * F.logsigmoid(logits)) * F.softplus(logits)
+
+
+def _hardest_pairs(
+    logits: Tensor, y: Tensor, dim: int, temperature_positive: float, temperature_negative: float
+) -> tuple[Tensor, Tensor]:
+    """Return the two-way loss along an axis, and each entry's share in the mean over valid ones."""
+    relevant = y > 0.5
+    # Without a negative, too, the loss is 0: the hardest of none is infinitely easy.
+    valid = relevant.any(dim) & (~relevant).any(dim)
+    # The most extreme finite logit stands for those of the other side: minus infinity has no gradient.
+    lowest = torch.finfo(logits.dtype).min / 4
+    positives = (-logits / temperature_positive).masked_fill(~relevant, lowest)
+    negatives = (logits / temperature_negative).masked_fill(relevant, lowest)
+    hard = temperature_positive * torch.logsumexp(positives, dim)
+    easy = temperature_negative * torch.logsumexp(negatives, dim)
+    pairs = torch.where(valid, hard + easy, 0.0)
+    share = valid.to(logits.dtype) / relevant.any(dim).sum().clamp(min=1)
+    return F.softplus(pairs), share
+
+
+def _check_range(low: float, below: float = math.inf, /, **values: object) -> None:
+    """Raise unless every option is a finite number from `low` and below the other bound."""
+    for name, value in values.items():
+        check_number(name, value, least=low, below=below, error=ModelError)
 
 
 def _checked_weights(weights: ArrayLike, n_labels: int | None) -> list[float]:

@@ -176,11 +176,11 @@ def over_samples(samples: Tensor, weights: Tensor | None, loss: Loss | None = No
 class MultiLabelModel(nn.Module, ABC):
     """A network with an objective and label scores.
 
-    A subclass takes ``(n_features, n_labels, *, ...)``, passes its hyperparameters to this
-    constructor with every default resolved, and defines `forward` and `step`. Anything that is not
-    learned but belongs to the model (a label graph, class weights) is a buffer, so
-    ``cls(n_features, n_labels, **model.hyperparameters)`` and ``load_state_dict`` rebuild it
-    without the training data.
+    A subclass takes ``(n_features, n_labels, *, ...)``, passes its hyperparameters to this constructor
+    with every default resolved, and defines `forward`. It sets `loss`, or defines its own `step`. What
+    is not learned but belongs to the model (a label graph, class weights) is a buffer, so that
+    ``cls(n_features, n_labels, **model.hyperparameters)`` and ``load_state_dict`` rebuild it without
+    the training data.
 
     Parameters
     ----------
@@ -204,6 +204,8 @@ class MultiLabelModel(nn.Module, ABC):
     """Why a model without a `loss` takes none."""
     loss: Loss | None
     """The loss over logits and labels in the objective; None if the model has no such term."""
+    reduction: str = "sum"
+    """Whether a sample's objective is the ``"sum"`` or the ``"mean"`` of its labels' losses."""
     compares_samples: ClassVar[str] = ""
     """How its objective compares samples of a batch with each other, if it does: see `Loss`."""
     takes_sparse: bool = False
@@ -253,9 +255,8 @@ class MultiLabelModel(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (b, q) for features (b, d); deterministic in eval mode."""
 
-    @abstractmethod
     def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
-        """Return the objective of a batch.
+        """Return the objective of a batch: the loss of the logits, unless a model has another one.
 
         Parameters
         ----------
@@ -266,6 +267,13 @@ class MultiLabelModel(nn.Module, ABC):
             (b,) importance weights of corrected selection, which sum to about 1: the samples' shares
             of the objective are summed with them instead of averaged (`over_samples`). None averages.
         """
+        if self.loss is None:
+            raise ModelError(f"{self.name} has no loss: set self.loss, or define step")
+        logits = self(x)
+        samples = self.loss.rows(logits, y, self.reduction)
+        objective = over_samples(samples, weights, self.loss)
+        terms = {self.loss.name: objective.detach()}
+        return Step(objective, logits.detach(), samples.detach(), terms)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the logits (b, q) of the labels' probabilities, without the loss's weights.
@@ -296,7 +304,7 @@ class MultiLabelModel(nn.Module, ABC):
         return [{"params": list(self.parameters()), "lr": lr, "weight_decay": weight_decay}]
 
     def _parameters_except(self, special: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-        excluded = {id(parameter) for parameter in special}
+        excluded = set(map(id, special))
         return [parameter for parameter in self.parameters() if id(parameter) not in excluded]
 
 

@@ -150,21 +150,6 @@ def by_rows(function: Callable[..., Tensor], *tensors: Tensor, values_per_row: i
     return torch.cat([function(*part) for part in parts])
 
 
-def label_bce(logits: Tensor, y: Tensor, positive_weights: Tensor | None = None) -> Tensor:
-    """Return binary cross-entropy per sample and label, softplus(l) - y l.
-
-    `positive_weights` (q,) weight each label's positives relative to its negatives.
-
-    Examples
-    --------
-    >>> label_bce(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))
-    tensor([[0.6931, 0.6931]])
-    """
-    return F.binary_cross_entropy_with_logits(
-        logits, y, pos_weight=positive_weights, reduction="none"
-    )
-
-
 def gaussian_kl(
     mean: Tensor, logvar: Tensor, prior_mean: Tensor, prior_logvar: Tensor, *, floor: float
 ) -> Tensor:

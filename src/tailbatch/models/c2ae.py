@@ -40,7 +40,7 @@ class C2AE(MultiLabelModel):
     init
         ``"torch"``, or ``"published"``, whose tiny first weights start slowly under Adam.
     steepness
-        How fast the ranking loss rises where an irrelevant label scores higher, see `rank_loss`.
+        How fast the ranking loss rises where an irrelevant label scores higher, see `_rank_loss`.
     code
         ``"sigmoid"`` keeps codes within ±0.5, as published; ``"leaky"`` ends in a leaky ReLU, without
         bound.
@@ -120,9 +120,9 @@ class C2AE(MultiLabelModel):
         code_x = self._code(self.feature_encoder, x)
         code_y = self._code(self.label_encoder, y)
         distance = (code_x - code_y).square().sum(1)
-        ortho = orthogonality(code_x) + orthogonality(code_y)
+        ortho = _orthogonality(code_x) + _orthogonality(code_y)
         # Only the label code is decoded here, so ranking never trains the feature encoder.
-        rank = rank_loss(self.decoder(code_y).sigmoid(), y, self.steepness)
+        rank = _rank_loss(self.decoder(code_y).sigmoid(), y, self.steepness)
         samples = self.emb_weight * distance + self.out_weight * rank
         objective = samples.sum() + self.emb_weight * self.ortho_lambda * ortho
         if self.reduction == "mean":
@@ -141,23 +141,11 @@ class C2AE(MultiLabelModel):
         return code.sigmoid() - 0.5 if self.bounded else nn.functional.leaky_relu(code, _LEAK)
 
 
-def rank_loss(p: Tensor, y: Tensor, steepness: float = 5.0) -> Tensor:
+def _rank_loss(p: Tensor, y: Tensor, steepness: float = 5.0) -> Tensor:
     """Return the pairwise ranking loss per sample, in O(q).
 
     The sum over pairs of exp(-s (p_j - p_k)), j relevant and k not, is the product of two sums;
     it is divided by s |P||N|. Rows without a pair cost 0.
-
-    Parameters
-    ----------
-    p, y
-        (b, q): probabilities, and zeros and ones as floats.
-    steepness
-        s; 5 is the authors'.
-
-    Examples
-    --------
-    >>> rank_loss(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    tensor([0.2000, 0.0000])
     """
     relevant = (y * torch.exp(-steepness * p)).sum(1)
     irrelevant = ((1 - y) * torch.exp(steepness * p)).sum(1)
@@ -166,14 +154,8 @@ def rank_loss(p: Tensor, y: Tensor, steepness: float = 5.0) -> Tensor:
     return relevant * irrelevant / (steepness * pairs.clamp(min=1))
 
 
-def orthogonality(code: Tensor) -> Tensor:
-    """Return the squared Frobenius norm of code' code - I, through the smaller Gram matrix.
-
-    Examples
-    --------
-    >>> orthogonality(torch.eye(3))
-    tensor(0.)
-    """
+def _orthogonality(code: Tensor) -> Tensor:
+    """Return the squared Frobenius norm of code' code - I, through the smaller Gram matrix."""
     n_rows, width = code.shape
     gram = code @ code.T if n_rows < width else code.T @ code
     return gram.square().sum() - 2 * code.square().sum() + width

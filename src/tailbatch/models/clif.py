@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tailbatch.data import LabelMatrix, MultiLabelDataset
+from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import ModelError
+from tailbatch.imbalance import label_cooccurrence
 from tailbatch.losses import BCE, Loss
 from tailbatch.models.base import MultiLabelModel, Presets, Step, over_samples
 from tailbatch.models.blocks import (
@@ -112,7 +113,7 @@ class CLIF(MultiLabelModel):
         # A single node has no statistics for normalization.
         norm = n_labels > 1
         self.label_layers = nn.ModuleList(
-            IsomorphismLayer(width, embedding, dropout=dropout, norm=norm)
+            _IsomorphismLayer(width, embedding, dropout=dropout, norm=norm)
             for width in (n_labels, embedding)
         )
         sizes = [n_features, *[hidden] * in_layers]
@@ -133,7 +134,9 @@ class CLIF(MultiLabelModel):
         """Build a model whose label graph comes from the training rows."""
         model = super().for_dataset(train, **hyperparameters)
         if model.hyperparameters["graph"] == "cooccurrence":
-            model.graph.copy_(cooccurrence_graph(train.Y))
+            graph = label_cooccurrence(train.Y)
+            dense = graph if isinstance(graph, np.ndarray) else graph.toarray()
+            model.graph.copy_(torch.from_numpy(dense))
         return model
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,10 +155,8 @@ class CLIF(MultiLabelModel):
         embedding = self.embed_labels()
         logits = self._classify(x, self.label_gate(embedding))
         samples = self.loss.rows(logits, y, "mean")
-        loss, misfit = (
-            over_samples(samples, weights, self.loss),
-            graph_misfit(embedding, self.graph),
-        )
+        loss = over_samples(samples, weights, self.loss)
+        misfit = _graph_misfit(embedding, self.graph)
         objective = loss + self.graph_weight * misfit
         terms = {self.loss.name: loss.detach(), "graph": misfit.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)
@@ -198,14 +199,8 @@ def _drop_cache(model: nn.Module, _: object) -> None:
         model.drop_cache()
 
 
-class IsomorphismLayer(nn.Module):
-    """One layer of a graph isomorphism network: MLP((1 + eps) e + A e), plus e if widths agree.
-
-    Examples
-    --------
-    >>> IsomorphismLayer(3, 8)(torch.eye(3), torch.eye(3)).shape
-    torch.Size([3, 8])
-    """
+class _IsomorphismLayer(nn.Module):
+    """One layer of a graph isomorphism network: MLP((1 + eps) e + A e), plus e if widths agree."""
 
     def __init__(
         self, width_in: int, width_out: int, *, dropout: float = 0.0, norm: bool = True
@@ -222,33 +217,8 @@ class IsomorphismLayer(nn.Module):
         return hidden + nodes if self.residual else hidden
 
 
-def cooccurrence_graph(Y: LabelMatrix) -> Tensor:
-    """Return the label graph (q, q): the mean of P(k | j) and P(j | k), diagonal 0.
-
-    A label without positives has no neighbors.
-
-    Examples
-    --------
-    >>> cooccurrence_graph(np.array([[1, 1], [1, 0]], dtype=bool))
-    tensor([[0.0000, 0.7500],
-            [0.7500, 0.0000]])
-    """
-    counts = Y.astype(np.float64)
-    together = counts.T @ counts
-    together = together if isinstance(together, np.ndarray) else together.toarray()
-    conditional = together / np.maximum(np.diag(together), 1e-6)[:, None]
-    np.fill_diagonal(conditional, 0.0)
-    return torch.from_numpy((conditional + conditional.T) / 2).float()
-
-
-def graph_misfit(embedding: Tensor, graph: Tensor) -> Tensor:
-    """Return the mean squared difference of the graph with loops and the embeddings' cosines.
-
-    Examples
-    --------
-    >>> graph_misfit(2 * torch.eye(2), torch.zeros(2, 2)) < 1e-6
-    tensor(True)
-    """
+def _graph_misfit(embedding: Tensor, graph: Tensor) -> Tensor:
+    """Return the mean squared difference of the graph with loops and the embeddings' cosines."""
     unit = embedding / (embedding.norm(dim=1, keepdim=True) + 1e-6)
     loops = torch.eye(len(graph), dtype=graph.dtype, device=graph.device)
     return F.mse_loss(unit @ unit.T, graph + loops)

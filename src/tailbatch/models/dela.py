@@ -123,7 +123,7 @@ class DELA(MultiLabelModel):
         else:
             logits = self.clean_logits(x, mean)
         loss = self.loss.rows(logits, y)
-        kl = gated_kl(mean, logvar, gates)
+        kl = _gated_kl(mean, logvar, gates)
         samples = loss + self.kl_weight * kl
         terms = {
             self.loss.name: loss.detach().mean(),
@@ -182,22 +182,10 @@ class DELA(MultiLabelModel):
         ]
 
 
-def gated_kl(mean: Tensor, logvar: Tensor, gates: Tensor) -> Tensor:
+def _gated_kl(mean: Tensor, logvar: Tensor, gates: Tensor) -> Tensor:
     """Return KL(N(mean, gates^2 e^logvar) || N(0, I)) per sample, averaged over labels.
 
     The sum separates into a part per sample, a part per label, and one matrix product: O((b + q) D).
-
-    Parameters
-    ----------
-    mean, logvar
-        (b, D).
-    gates
-        (q, D).
-
-    Examples
-    --------
-    >>> gated_kl(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(3, 2)).abs() < 1e-5
-    tensor([True])
     """
     own = (mean.square() - logvar - 1).sum(1) + logvar.exp() @ gates.square().mean(0)
     return 0.5 * own - torch.log(gates + 1e-6).sum(1).mean()

@@ -52,9 +52,11 @@ class LabelFlow(nn.Module):
     def __init__(self, n_labels: int, latent: int, *, legacy_ratio: bool = False) -> None:
         super().__init__()
         ratio = _HIDDEN // latent if legacy_ratio else max(1, _HIDDEN // latent)
-        self.sigmoidal = SigmoidalFlow(n_labels, latent, ratio) if ratio else SharedSigmoidalFlow()
-        self.scale = OneHotResidual(n_labels, latent, bias=0.5 * math.log(math.e - 1))
-        self.shift = OneHotResidual(n_labels, latent, bias=0.0)
+        self.sigmoidal = (
+            _SigmoidalFlow(n_labels, latent, ratio) if ratio else _SharedSigmoidalFlow()
+        )
+        self.scale = _OneHotResidual(n_labels, latent, bias=0.5 * math.log(math.e - 1))
+        self.shift = _OneHotResidual(n_labels, latent, bias=0.0)
 
     def forward(self, z: Tensor) -> Tensor:
         """Return log densities (b, q) for z (b, D)."""
@@ -69,7 +71,7 @@ class LabelFlow(nn.Module):
     def _density(self, z: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         warped, log_slope = self.sigmoidal(z)  # (D, b, q or 1), (b, q or 1)
         if warped.shape[2] == 1:
-            squares = shared_squares(warped[:, :, 0].T, scale, shift)
+            squares = _shared_squares(warped[:, :, 0].T, scale, shift)
         else:
             squares = (scale.T[:, None] * warped + shift.T[:, None]).square().sum(0)
         normal = -0.5 * (squares + z.shape[1] * math.log(2 * math.pi))
@@ -77,18 +79,12 @@ class LabelFlow(nn.Module):
         return density
 
 
-class SigmoidalFlow(nn.Module):
+class _SigmoidalFlow(nn.Module):
     """An autoregressive flow: each dimension is warped by a mixture of sigmoids.
 
     The mixture of dimension i depends on the label and on the dimensions before i only, through
     masked layers. The first dimension therefore sees neither. Hidden units are sorted by how many
     dimensions they see, so a block of early dimensions needs only the first of them.
-
-    Examples
-    --------
-    >>> warped, log_slope = SigmoidalFlow(3, 4, ratio=2)(torch.zeros(5, 4))
-    >>> warped.shape, log_slope.shape
-    (torch.Size([4, 5, 3]), torch.Size([5, 3]))
     """
 
     mask_in: Tensor
@@ -126,7 +122,7 @@ class SigmoidalFlow(nn.Module):
             rows = slice(start * self.width, stop * self.width)
             settings = torch.addmm(bias[rows], weight[rows, :seen], hidden[:seen])
             parts.append(
-                sigmoidal_units(
+                _sigmoidal_units(
                     settings.view(stop - start, self.width, -1),
                     columns[start:stop],
                     self.units.weight,
@@ -138,15 +134,8 @@ class SigmoidalFlow(nn.Module):
         return warped.view(shape), log_slope.view(shape).sum(0)
 
 
-class SharedSigmoidalFlow(nn.Module):
-    """One mixture of sigmoids for every label and dimension; see `LabelFlow`'s `legacy_ratio`.
-
-    Examples
-    --------
-    >>> warped, log_slope = SharedSigmoidalFlow()(torch.zeros(5, 4))
-    >>> warped.shape, log_slope.shape
-    (torch.Size([4, 5, 1]), torch.Size([5, 1]))
-    """
+class _SharedSigmoidalFlow(nn.Module):
+    """One mixture of sigmoids for every label and dimension; see `LabelFlow`'s `legacy_ratio`."""
 
     width = 0
 
@@ -158,19 +147,12 @@ class SharedSigmoidalFlow(nn.Module):
         """Return the warped z (D, b, 1) and the sum of log slopes (b, 1)."""
         columns = z.T.contiguous()
         none, weight = z.new_zeros(len(columns), 0, len(z)), z.new_zeros(len(self.bias), 0)
-        warped, log_slope = sigmoidal_units(none, columns, weight, self.bias)
+        warped, log_slope = _sigmoidal_units(none, columns, weight, self.bias)
         return warped[:, :, None], log_slope.sum(0)[:, None]
 
 
-class OneHotResidual(nn.Module):
-    """A residual network of one-hot labels, as a table (q, D); constant at the start.
-
-    Examples
-    --------
-    >>> table = OneHotResidual(3, 4, bias=0.5)()
-    >>> table.shape, bool((table - 1).abs().max() < 0.1)
-    (torch.Size([3, 4]), True)
-    """
+class _OneHotResidual(nn.Module):
+    """A residual network of one-hot labels, as a table (q, D); constant at the start."""
 
     def __init__(self, n_labels: int, latent: int, *, bias: float) -> None:
         super().__init__()
@@ -187,19 +169,13 @@ class OneHotResidual(nn.Module):
         return table + self.skip.weight.T + self.skip.bias
 
 
-def shared_squares(z: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return the sum over i of (scale_ki z_bi + shift_ki)^2 as (b, q), without a (b, q, D) tensor.
-
-    Examples
-    --------
-    >>> shared_squares(torch.tensor([[1.0, 2.0]]), torch.ones(1, 2), torch.ones(1, 2))
-    tensor([[13.]])
-    """
+def _shared_squares(z: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return the sum over i of (scale_ki z_bi + shift_ki)^2 as (b, q), without a (b, q, D) tensor."""
     cross = F.linear(z, scale * shift)
     return F.linear(z.square(), scale.square()) + 2 * cross + shift.square().sum(1)
 
 
-def sigmoidal_units(
+def _sigmoidal_units(
     settings: Tensor, z: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return logit(mixture of sigmoids at z) and the log of its slope, value by value.
@@ -208,28 +184,6 @@ def sigmoidal_units(
     With slopes a = softplus(alpha), weights w = softmax(omega) and s = sigmoid(a z + beta), the
     mixture is sum w s, squeezed by 1e-6 to stay inside (0, 1). Values are processed in chunks and
     recomputed for the gradient, so memory holds the arguments and not 3 m numbers per value.
-
-    Parameters
-    ----------
-    settings
-        (D, o, n); o may be 0, then every value is warped by the bias alone.
-    z
-        (D, n).
-    weight, bias
-        (3 m, o) and (3 m,).
-
-    Returns
-    -------
-    tuple
-        Warped values and log slopes, each (D, n).
-
-    Examples
-    --------
-    >>> warped, log_slope = sigmoidal_units(
-    ...     torch.zeros(1, 0, 2), torch.tensor([[0.0, 1.0]]), torch.zeros(3, 0), torch.zeros(3)
-    ... )
-    >>> warped  # one unit of slope softplus(0) = 0.6931
-    tensor([[0.0000, 0.6931]])
     """
     # torch leaves the method untyped.
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _SigmoidalUnits.apply)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tailbatch.data import MultiLabelDataset
 from tailbatch.losses import BCE, Loss
-from tailbatch.models.base import MultiLabelModel, Step, over_samples
+from tailbatch.models.base import MultiLabelModel
 from tailbatch.models.blocks import check_choice, check_dropout, check_sizes, mlp_block
 from tailbatch.models.prior import set_prior_bias
 from tailbatch.models.sparse_linear import SparseLinear
@@ -83,11 +83,3 @@ class MLP(MultiLabelModel):
         """Return logits (b, q)."""
         logits: Tensor = self.classifier(self.body(x))
         return logits
-
-    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
-        """Return the loss: sum over labels, mean over samples, unless the reduction is ``"mean"``."""
-        logits = self(x)
-        samples = self.loss.rows(logits, y, self.reduction)
-        objective = over_samples(samples, weights, self.loss)
-        terms = {self.loss.name: objective.detach()}
-        return Step(objective, logits.detach(), samples.detach(), terms)

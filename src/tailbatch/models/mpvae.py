@@ -162,7 +162,7 @@ class MPVAE(MultiLabelModel):
         label_code = self.label_head(self.label_encoder(torch.cat([x, y], 1)))
         feature_code = self.feature_head(self.feature_encoder(x))
         mean_y, mean_x = self._decode(x, label_code, feature_code)
-        nll, rank = self._probit_losses(mean_y, mean_x, y).unbind(1)
+        nll, rank = self._of_both_branches(mean_y, mean_x, y).unbind(1)
         kl = gaussian_kl(*label_code, *feature_code, floor=1e-6)
         samples = self.nll_weight * nll + self.rank_weight * rank + self.kl_weight * kl
         objective = over_samples(samples, weights)
@@ -205,14 +205,14 @@ class MPVAE(MultiLabelModel):
         hidden_y, hidden_x = self.decoder(torch.cat([x.repeat(2, 1), latent], 1)).chunk(2)
         return self.label_output(hidden_y), self.feature_output(hidden_x)
 
-    def _probit_losses(self, mean_y: Tensor, mean_x: Tensor, y: Tensor) -> Tensor:
+    def _of_both_branches(self, mean_y: Tensor, mean_x: Tensor, y: Tensor) -> Tensor:
         """Return likelihood and ranking loss (b, 2), summed over the two branches."""
         size = (len(y), self.samples, self.residual.shape[1])
         draws = torch.randn(size, dtype=y.dtype, device=y.device)
 
         def losses(draws: Tensor, mean_y: Tensor, mean_x: Tensor, y: Tensor) -> Tensor:
             shift = draws @ self.residual.T  # (b, S, q), shared by the branches
-            return probit_losses(mean_y, shift, y, stable=self.stable) + probit_losses(
+            return _probit_losses(mean_y, shift, y, stable=self.stable) + _probit_losses(
                 mean_x, shift, y, stable=self.stable
             )
 
@@ -240,28 +240,11 @@ class MPVAE(MultiLabelModel):
         return torch.stack([weight.square().sum() for weight in weights]).sum()
 
 
-def probit_losses(mean: Tensor, shift: Tensor, y: Tensor, *, stable: bool = False) -> Tensor:
+def _probit_losses(mean: Tensor, shift: Tensor, y: Tensor, *, stable: bool = False) -> Tensor:
     """Return negative log likelihood and ranking loss per sample, (b, 2), in O(b S q).
 
     Both come from P, the probability of each label's *true* value: with U = exp(-5 P), a relevant
     label contributes U and an irrelevant one e^5 U, and the sum over pairs is a product of sums.
-
-    Parameters
-    ----------
-    mean
-        (b, q): probit means.
-    shift
-        (b, S, q): Monte-Carlo residuals.
-    y
-        (b, q): zeros and ones as floats. Rows without a pair have ranking loss 0.
-    stable
-        See `MPVAE`.
-
-    Examples
-    --------
-    >>> y = torch.tensor([[1.0, 0.0]])
-    >>> probit_losses(torch.zeros(1, 2), torch.zeros(1, 5, 2), y)  # log 4; 1/5 for the one pair
-    tensor([[1.3863, 0.2000]])
     """
     sign = 2 * y - 1
     signed = torch.addcmul((sign * mean)[:, None], shift, sign[:, None])

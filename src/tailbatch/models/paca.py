@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from tailbatch.data import Features, MultiLabelDataset
 from tailbatch.losses import BCE, Loss
@@ -21,7 +22,6 @@ from tailbatch.models.blocks import (
     check_dropout,
     check_sizes,
     gaussian_kl,
-    label_bce,
     mlp_block,
     reparameterized,
 )
@@ -134,7 +134,7 @@ class PACA(MultiLabelModel):
         labels = self.label_decoder(self._sampled(*label_code))
         reconstruction = self._reconstruction(self.feature_decoder(z), x)
         kl = gaussian_kl(*feature_code, *label_code, floor=1e-8)
-        regularization = kl + label_bce(labels, y).sum(1)
+        regularization = kl + bce(labels, y, reduction="none").sum(1)
         loss = self.loss.rows(logits, y)
         samples = (
             reconstruction
@@ -162,7 +162,7 @@ class PACA(MultiLabelModel):
 
     def _reconstruction(self, decoded: Tensor, x: Tensor) -> Tensor:
         if self.binary_features:
-            return label_bce(decoded, x).sum(1)
+            return bce(decoded, x, reduction="none").sum(1)
         return (decoded.sigmoid() - x).square().sum(1)
 
 

@@ -84,21 +84,3 @@ def _factors(weights: Any, n_labels: int) -> NDArray[np.float64]:
             f"of {n_labels} labels, got {weights!r:.60}"
         )
     return factors
-
-
-def output_layer(module: nn.Module, n_labels: int) -> nn.Linear | None:
-    """Return the last linear layer of a module with a bias for each label, if there is one.
-
-    Examples
-    --------
-    >>> output_layer(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), 3)
-    Linear(in_features=8, out_features=3, bias=True)
-    """
-    layers = [
-        layer
-        for layer in module.modules()
-        if isinstance(layer, nn.Linear)
-        and layer.bias is not None
-        and layer.out_features == n_labels
-    ]
-    return layers[-1] if layers else None

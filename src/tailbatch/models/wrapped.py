@@ -7,13 +7,12 @@ from torch import Tensor, nn
 from tailbatch.errors import ModelError
 from tailbatch.losses import BCE, Loss, LossLike, make_loss
 from tailbatch.losses.base import known_labels
-from tailbatch.models.base import MultiLabelModel, Step, over_samples
+from tailbatch.models.base import MultiLabelModel
 from tailbatch.models.blocks import check_choice
-from tailbatch.models.prior import output_layer as find_output_layer
 from tailbatch.models.prior import set_prior_bias
 
 
-class WrappedModel(MultiLabelModel):
+class _WrappedModel(MultiLabelModel):
     """Any module from features to logits, trained with a loss; see `wrap`."""
 
     name = "wrapped"
@@ -32,19 +31,6 @@ class WrappedModel(MultiLabelModel):
         """Return the module's logits."""
         logits: Tensor = self.module(x)
         return logits
-
-    def step(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Step:
-        """Return the loss: sum over labels, mean over samples, unless the reduction is ``"mean"``."""
-        logits = self(x)
-        if logits.shape != y.shape:
-            raise ModelError(
-                f"the wrapped module returned logits of shape {tuple(logits.shape)} for labels of "
-                f"shape {tuple(y.shape)}; it must map (b, d) features to (b, q) logits"
-            )
-        samples = self.loss.rows(logits, y, self.reduction)
-        objective = over_samples(samples, weights, self.loss)
-        terms = {self.loss.name: objective.detach()}
-        return Step(objective, logits.detach(), samples.detach(), terms)
 
 
 def wrap(
@@ -99,7 +85,7 @@ def wrap(
         if missing is not None:
             module.mask_missing_labels()
         return module
-    model = WrappedModel(module, made or BCE(None), reduction)
+    model = _WrappedModel(module, made or BCE(None), reduction)
     if missing is not None:
         model.mask_missing_labels()
     if prior_bias and Y is None:
@@ -133,7 +119,9 @@ def _made_loss(loss: LossLike | None, Y: Any, missing: Any) -> Loss | None:
 
 def _found_layer(module: nn.Module, given: str | nn.Module | None, n_labels: int) -> Any:
     if given is None:
-        return find_output_layer(module, n_labels)
+        linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+        fitting = [x for x in linear if x.bias is not None and x.out_features == n_labels]
+        return fitting[-1] if fitting else None
     if isinstance(given, nn.Module):
         return given
     try:

@@ -6,7 +6,7 @@ Start with `make_selector`. A selector is a ``DataLoader(batch_sampler=...)`` an
 
 from tailbatch.selection.base import RandomSelector, Selector
 from tailbatch.selection.chain import ChainSelector
-from tailbatch.selection.importance import ImportanceSelector, gradient_norms, prior_norms
+from tailbatch.selection.importance import ImportanceSelector
 from tailbatch.selection.label_counts import LabelCounts, count_labels
 from tailbatch.selection.laws import LowScoreLaw, QuantizationLaw, RankLaw
 from tailbatch.selection.loss_driven import (
@@ -80,10 +80,8 @@ __all__ = [
     "WeightedLoss",
     "count_labels",
     "default_pressure",
-    "gradient_norms",
     "make_selector",
     "mean_loss",
-    "prior_norms",
     "register_strategy",
     "strategy_place",
     "strategy_settings",

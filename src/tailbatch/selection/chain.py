@@ -80,7 +80,7 @@ class ChainSelector(AdaptiveSelector):
             **settings,
         )
         self._Y = labels
-        self._chains = LabelChains(labels)
+        self._chains = _LabelChains(labels)
         self._taken = np.zeros(self.n_samples, dtype=bool)  # rows of the batch being drawn
 
     def _settings(self) -> dict[str, Any]:
@@ -132,20 +132,12 @@ class ChainSelector(AdaptiveSelector):
         yield from (row for row in rows[order].tolist() if not self._taken[row])
 
 
-class LabelChains:
+class _LabelChains:
     """For each sample its rarest label, and for each label the rows D_c that may follow it.
 
     ``rarest`` is each sample's label of largest IRLbl (ties: the lower index), -1 without labels.
     ``companions`` is L_c of each label: at most ``ceil(Card)`` labels of largest A (ties: the lower
     index), the label itself if it occurs with no other.
-
-    Examples
-    --------
-    >>> chains = LabelChains(np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [1, 0, 0]], dtype=bool))
-    >>> chains.rarest.tolist(), [labels.tolist() for labels in chains.companions]
-    ([0, 1, 2, 0], [[1], [2, 0], [1]])
-    >>> chains.rows(2).tolist()
-    [1, 2]
     """
 
     def __init__(self, Y: LabelMatrix) -> None:

@@ -25,19 +25,13 @@ _CELLS_AT_ONCE = 1 << 22
 _ROWS_AT_ONCE = 1 << 15
 
 
-def gradient_norms(
+def _gradient_norms(
     losses: FloatArray, labels: npt.NDArray[np.bool_], weights: FloatArray
 ) -> FloatArray:
     """Return how far samples would move the logits, from the binary cross-entropy (b, q) of each label.
 
     ``g_i = || a_i * e_i ||_2`` with ``e_ij = 1 - exp(-bce_ij) = |sigmoid(z_ij) - y_ij|`` and a_ij the
     loss's weight of the cell: w_j for a positive, else 1 (Katharopoulos and Fleuret, 2018).
-
-    Examples
-    --------
-    >>> losses, labels = np.log([[2.0, 1.0], [1.0, 2.0]]), np.array([[True, False]] * 2)
-    >>> gradient_norms(losses, labels, np.array([4.0, 9.0]))
-    array([2. , 0.5])
     """
     row, label = labels.nonzero()
     return _norms_at(losses, row, label, weights)
@@ -125,7 +119,7 @@ class ImportanceSelector(Selector):
     score
         ``"prior"``: g of a model that knows only the frequency of labels (`prior_norms`). It never
         changes, and no losses are needed. ``"gradient"``: g from each sample's last observed losses
-        (`gradient_norms`), the prior's where there are none.
+        (`_gradient_norms`), the prior's where there are none.
     mix
         mu, the share of uniform draws, above 0 and at most 1 (plain uniform draws). A number, or a
         schedule such as ``Linear(0.3, 1)``, which ends on shuffled epochs; the pair ``(0.3, 1)`` is the

@@ -43,17 +43,12 @@ class LossLaw(Law):
         """Renew what stays fixed during an epoch; most laws have nothing of the kind."""
 
 
-def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> FloatArray:
+def _quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> FloatArray:
     """Return Q, the rank that a loss would have if losses were spread evenly (Eq. 6).
 
     ``Q_i = ceil(n l_i / l_max)``, from 0 to n, in float64 from left to right. Losses above `l_max`
     (a cap, or infinite because the sample was never seen) count as `l_max`. If `l_max` is 0, every
     loss is the largest and Q is n.
-
-    Examples
-    --------
-    >>> quantization_index(np.array([0.0, 0.1, 0.5, 1.0, np.inf]), l_max=1.0, n_samples=5)
-    array([0., 1., 3., 5., 5.])
     """
     if l_max == 0:
         return np.full_like(losses, n_samples)
@@ -65,7 +60,7 @@ def quantization_index(losses: FloatArray, l_max: float, n_samples: int) -> Floa
 
 
 class QuantizationLaw(LossLaw):
-    """p_i proportional to ``s_e^(Q_i / n)`` (Eq. 7), with Q of `quantization_index`.
+    """p_i proportional to ``s_e^(Q_i / n)`` (Eq. 7), with Q of `_quantization_index`.
 
     Drawn by rejection: a uniform candidate is accepted with ``s_e^(Q_i / n - 1)``. So a batch takes
     at most about b * s_e candidates, whatever n. Samples never seen count as l_max.
@@ -185,7 +180,7 @@ class QuantizationLaw(LossLaw):
 
     def _rank_by_size(self, scores: FloatArray) -> FloatArray:
         """Return from 0 to n how much a score is preferred; the weight is ``s_e^(this / n - 1)``."""
-        return quantization_index(scores, self.l_max, self.n_samples)
+        return _quantization_index(scores, self.l_max, self.n_samples)
 
 
 class LowScoreLaw(QuantizationLaw):
@@ -223,7 +218,7 @@ class LowScoreLaw(QuantizationLaw):
         if self.l_max == 0:
             return np.full_like(scores, self.n_samples)
         known = np.where(np.isinf(scores), 0.0, scores)
-        return self.n_samples - quantization_index(known, self.l_max, self.n_samples)
+        return self.n_samples - _quantization_index(known, self.l_max, self.n_samples)
 
 
 class _BlockMaxima:

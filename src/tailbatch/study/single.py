@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data import MultiLabelDataset, Parts
@@ -30,7 +31,6 @@ from tailbatch.metrics import (
     tune_thresholds,
 )
 from tailbatch.models import MultiLabelModel, make_model, seeded
-from tailbatch.models.blocks import label_bce
 from tailbatch.registry import qualified_name
 from tailbatch.results import ResultStore, RunRecord, RunSpec
 from tailbatch.selection import Geometric, Selector, make_selector, strategy_settings
@@ -330,7 +330,7 @@ def _losses_of_both_kinds(
         rows = LabeledRows(train, sparse_batches=prefers_sparse(model, train.X))
         for x, y in rows.chunks(spec.plan.batch_size):
             step = model.step(x, y)
-            losses.append(label_bce(step.logits, y).mean(1).numpy())
+            losses.append(bce(step.logits, y, reduction="none").mean(1).numpy())
             objectives.append(step.sample_objective.numpy())
     return {
         "sample_losses_best": np.concatenate(losses),
