@@ -1,4 +1,4 @@
-"""Rebuild docs/reproduction.md, its pictures and its numbers in docs/training.md from the records.
+"""Rebuild docs/reproduction.md, the pages of its details, and its numbers in docs/training.md.
 
 ``python -m reproduction`` reads the committed files; ``python -m reproduction STORE`` first adds
 the runs that a store has and they lack.
@@ -23,6 +23,7 @@ from tailbatch.analysis.inference import gain
 from tailbatch.results import ResultStore
 
 PAGE = HERE.parent / "docs" / "reproduction.md"
+DETAILS = HERE.parent / "docs" / "reproduction"
 PICTURES = HERE.parent / "docs" / "assets"
 IN_BRIEF = HERE.parent / "docs" / "training.md"
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
@@ -33,33 +34,50 @@ def read() -> Answers:
     return Answers(collected(committed()))
 
 
-def page(answers: Answers) -> str:
-    """Return docs/reproduction.md."""
+def pages(answers: Answers) -> dict[Path, str]:
+    """Return docs/reproduction.md and the pages of its details, by path."""
     evidence = answers.evidence
-    sections = [
-        questions.summary(answers),
-        (HERE / "made.md").read_text().strip(),
-        questions.convergence(answers),
-        questions.budgets(answers),
-        questions.ladder(answers),
-        questions.tests(answers),
-        paper.what_was_run(evidence),
-        paper.beside_the_paper(evidence),
-        paper.verdicts(evidence),
-        paper.presets(evidence),
-        paper.not_run(evidence),
-        figures.figures(evidence, answers.figures),
-        strategies.strategies(evidence),
-        strategies.minority(evidence),
-        strategies.pressures(evidence),
-        strategies.minority_pressures(evidence),
-        speed.speed(evidence),
-        speed.rate(evidence),
-        causes.weights(evidence),
-        causes.script(evidence),
-        causes.diagnosis(evidence),
-    ]
-    return "\n\n".join(sections) + "\n"
+    written = {
+        PAGE: [
+            questions.summary(answers),
+            paper.beside_the_paper(evidence),
+            paper.verdicts(evidence),
+            paper.adac(evidence),
+            figures.figures(evidence, answers.figures),
+            questions.convergence(answers),
+            questions.budgets(answers),
+            questions.ladder(answers),
+            (HERE / "made.md").read_text().strip(),
+        ],
+        DETAILS / "cells.md": [
+            "# The paper, cell by cell",
+            paper.what_was_run(evidence),
+            paper.cell_by_cell(evidence),
+            paper.tests_with_two_baselines(evidence),
+            paper.presets(evidence),
+            paper.not_run(evidence),
+        ],
+        DETAILS / "claims.md": [
+            "# The claims behind the three answers",
+            questions.tests(answers),
+            questions.convergence_by_dataset(answers),
+            questions.few_epochs_in_full(answers),
+            questions.ladder_by_dataset(answers),
+        ],
+        DETAILS / "strategies.md": [
+            "# Every strategy on the paper's models",
+            strategies.strategies(evidence),
+            strategies.minority(evidence),
+            strategies.pressures(evidence),
+            strategies.minority_pressures(evidence),
+            speed.speed(evidence),
+            speed.rate(evidence),
+            causes.weights(evidence),
+            causes.script(evidence),
+            causes.diagnosis(evidence),
+        ],
+    }
+    return {path: "\n\n".join(sections) + "\n" for path, sections in written.items()}
 
 
 def pictures(answers: Answers) -> None:
@@ -89,12 +107,14 @@ def put_between_marks(text: str, block: str) -> str:
 
 
 def main() -> None:
-    """Collect if asked to, then write the page, its pictures and its numbers in docs/training.md."""
+    """Collect if asked to, then write the pages, their pictures and its numbers in docs/training.md."""
     if len(sys.argv) > 1:
         for path in collect(ResultStore(Path(sys.argv[1]))):
             print(f"written: {path}")
     answers = read()
-    PAGE.write_text(page(answers))
+    DETAILS.mkdir(exist_ok=True)
+    for path, text in pages(answers).items():
+        path.write_text(text)
     pictures(answers)
     IN_BRIEF.write_text(put_between_marks(IN_BRIEF.read_text(), questions.in_brief(answers)))
 

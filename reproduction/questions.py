@@ -5,7 +5,7 @@ What is claimed is fixed in `claims`, not chosen by p-value; Holm's correction i
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -40,6 +40,7 @@ from reproduction.text import (
     RATES,
     TITLES,
     UNIFORM,
+    GainRow,
     counted,
     folds_of,
     gain_table,
@@ -207,22 +208,27 @@ def summary(answers: Answers) -> str:
         f"1. **Train soundly first.** With an MLP on {ladder['data'].nunique()} datasets, ordinary "
         f"remedies take minority AP with random batches from {before} to {after} "
         f"({in_interval(remedies)}); adaptive batches change it by {in_interval(protocol)} before them "
-        f"and {in_interval(sound)} after. On the paper's models, {printed['confirmed']} of "
-        f"{printed['compared']} printed directions are confirmed, {printed['contradicted']} "
-        "contradicted.",
+        f"and {in_interval(sound)} after.",
         f"2. **Then keep random batches**, the default. {_at_convergence(answers)}",
         f"3. {_with_few_epochs(answers)}",
     ]
+    replicated = (
+        f"**{printed['compared']} of {printed['compared'] + printed['not run']} directions that the "
+        f"paper's table of results prints have been run: {printed['confirmed']} are confirmed, "
+        f"{printed['contradicted']} contradicted, {counted(printed['tie'], 'tie')}.** Its figures "
+        f"{listed(answers.figures)} come from full runs. What we learned beyond that:"
+    )
     note = (
         "Numbers in percent are the change in the mean over datasets against random batches, on test "
         f"rows; in brackets bootstrapped {_intervals(answers)}. Rare labels are the aim throughout: "
         f"*minority AP* is the average precision of *minority labels*, {MINORITY_LABELS}; *Macro-AP* is "
         f"that of all labels. Holm's correction is for the {len(answers.tested)} claims of this page "
-        f"([the tests](#the-claims-and-their-tests)).{_not_testable(answers)}"
+        f"([the tests](reproduction/claims.md#the-claims-and-their-tests)).{_not_testable(answers)}"
     )
     return "\n\n".join(
         [
             "# The paper on real data",
+            wrap(replicated),
             "\n".join(wrap(line, "   ") for line in lines),
             wrap(note),
         ]
@@ -346,9 +352,7 @@ def convergence(answers: Answers) -> str:
             pooling,
             levels,
             table(["learner", *titles, "minority AP, %", "Macro-AP, %"], reached),
-            "<details><summary>Dataset by dataset</summary>",
-            _by_dataset(answers),
-            "</details>",
+            "[Dataset by dataset](reproduction/claims.md#at-convergence-dataset-by-dataset).",
         ]
     )
 
@@ -400,7 +404,7 @@ def _against(runs: pd.DataFrame, arm: Arm) -> list[str]:
     return [str(gain(runs, arm, metric) or "-") for metric in (RARE, MAP)]
 
 
-def _by_dataset(answers: Answers) -> str:
+def convergence_by_dataset(answers: Answers) -> str:
     """Set the gain in minority AP beside how imbalanced a dataset is, the least imbalanced first."""
     runs = answers.converged
     ratios = facts_of(read_store(committed("convergence")), runs)["mean_imbalance_ratio"]
@@ -416,32 +420,55 @@ def _by_dataset(answers: Answers) -> str:
     hints = [rank_correlation(pd.Series(each, dtype=float), ratios) for each in gains.values()]
     rows.append(("Spearman's correlation with MeanIR", "", "", *(f"{hint:+.2f}" for hint in hints)))
     header = ["minority AP, %", "MeanIR", "random", *SELECTED.values()]
-    return table(header, rows)
+    text = (
+        "Change in minority AP against random batches, in percent, the least imbalanced dataset first. "
+        "The last row says how the change goes with the imbalance."
+    )
+    return "\n\n".join(["## At convergence, dataset by dataset", text, table(header, rows)])
 
 
 def budgets(answers: Answers) -> str:
     """Answer the second question: the same with few epochs."""
     every = pd.concat(answers.budgets.values())
-    rows = []
-    for epochs, runs in answers.budgets.items():
-        for loss, name in _LOSSES.items():
-            some = with_loss(runs, loss)
-            for arm, title in SELECTED.items():
-                before = _epochs(epochs), name, title, some["data"].nunique()
-                rows.append((before, some, arm, RANDOM))
     text = (
         "The same model and optimizer, the rate chosen for random batches on validation rows, and only "
         f"so many epochs; {folds_of(every)}, {_preparations(every)}. Change in the mean over datasets "
-        "against random batches with the same loss and epochs, in percent; [what selection adds]"
-        "(selection_evidence.md) has every strategy, the datasets one by one, and the rates:"
+        "by `importance` against random batches with the same loss and epochs, in percent. "
+        "[The other strategies](reproduction/claims.md#with-few-epochs-every-strategy) gain less; "
+        "[what selection adds](selection_evidence.md) has the datasets one by one, and the rates:"
     )
     header = ["epochs", "loss", "batches", "datasets"]
     parts = [
         "## (b) With few epochs, does selection help?",
         text,
-        gain_table(header, rows, METRICS),
+        gain_table(header, _few_epochs(answers, [IMPORTANCE]), METRICS),
     ]
     return "\n\n".join([*parts, *_budgets_not_run(answers)])
+
+
+def few_epochs_in_full(answers: Answers) -> str:
+    """Show every strategy of the second question."""
+    text = (
+        "Change in the mean over datasets against random batches with the same loss and epochs, in "
+        "percent, bold where the interval excludes zero, then on how many datasets it is better:"
+    )
+    rows = _few_epochs(answers, SELECTED)
+    header = ["epochs", "loss", "batches", "datasets"]
+    return "\n\n".join(
+        ["## With few epochs, every strategy", text, gain_table(header, rows, METRICS)]
+    )
+
+
+def _few_epochs(answers: Answers, arms: Iterable[Arm]) -> list[GainRow]:
+    """Return the rows of some strategies, a row for each number of epochs and loss."""
+    rows: list[GainRow] = []
+    for epochs, runs in answers.budgets.items():
+        for loss, name in _LOSSES.items():
+            some = with_loss(runs, loss)
+            for arm in arms:
+                before = _epochs(epochs), name, SELECTED[arm], some["data"].nunique()
+                rows.append((before, some, arm, RANDOM))
+    return rows
 
 
 def _budgets_not_run(answers: Answers) -> Iterator[str]:
@@ -501,9 +528,7 @@ def ladder(answers: Answers) -> str:
             _reading(runs),
             _paper_models(answers),
             _INTERPRETATION,
-            "<details><summary>Dataset by dataset</summary>",
-            _ladder_by_dataset(runs),
-            "</details>",
+            "[Dataset by dataset](reproduction/claims.md#the-ladder-dataset-by-dataset).",
         ]
     )
 
@@ -534,7 +559,7 @@ def _paper_models(answers: Answers) -> str:
         f"The MLP is not one of the paper's {len(PAPER_MODELS)} models. On those, {printed['compared']} "
         f"printed directions of adaptive against random batches were run: {printed['confirmed']} are "
         f"confirmed, {printed['contradicted']} contradicted, {counted(printed['tie'], 'tie')} "
-        "([cell by cell](#beside-the-paper-cell-by-cell))."
+        "([cell by cell](reproduction/cells.md))."
     )
     slow, fast = (gain_at(shared, ADAPTIVE, RARE, rate) for rate in RATES)
     if slow is None or fast is None:
@@ -544,7 +569,8 @@ def _paper_models(answers: Answers) -> str:
     return (
         f"{said} Adaptive batches change minority AP by {in_interval(slow)} at {RATES[0]} and by "
         f"{in_interval(fast)} at {RATES[1]} ({models}; {fast.datasets} datasets; "
-        f"[by model](#is-it-more-than-speed)): with these models the change {less} at the higher rate."
+        "[by model](reproduction/strategies.md#is-it-more-than-speed)): with these models the change "
+        f"{less} at the higher rate."
     )
 
 
@@ -558,15 +584,23 @@ _INTERPRETATION = (
 )
 
 
-def _ladder_by_dataset(runs: pd.DataFrame) -> str:
-    rows = []
+def ladder_by_dataset(answers: Answers) -> str:
+    """Show the level of random batches and what adaptive changes, for each dataset and step."""
+    runs, rows = answers.ladder, []
     for data in sorted(set(runs["data"])):
         here = runs[runs["data"] == data]
         levels = [f"{level(here, at(rung, RANDOM), RARE):.3f}" for rung in RUNGS.values()]
         gains = [gain(here, at(rung, ADAPTIVE), RARE, at(rung, RANDOM)) for rung in RUNGS.values()]
         rows.append((f"{data}, random", *levels))
         rows.append((f"{data}, adaptive, %", *map(percent, gains)))
-    return table(["minority AP", *RUNGS.values()], rows)
+    return "\n\n".join(
+        [
+            "## The ladder, dataset by dataset",
+            "Minority AP of random batches on each step of the third answer, and what adaptive (16) "
+            "changes in it, in percent:",
+            table(["minority AP", *RUNGS.values()], rows),
+        ]
+    )
 
 
 def _bold(change: Gain | None) -> str:

@@ -82,7 +82,7 @@ def figures(evidence: Evidence, found: Mapping[int, Analysis]) -> str:
     )
     header = ["figure", "shows", "runs in the records", "hours (of runs)"]
     shown = [_shown(number, found[number]) for number in SHOWN if number in found]
-    return "\n\n".join(["### The paper's figures", text, table(header, rows), *shown])
+    return "\n\n".join(["## Its figures, from full runs", text, table(header, rows), *shown])
 
 
 def _shown(number: int, analysis: Analysis) -> str:

@@ -2,8 +2,10 @@
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import pandas as pd
 from reproduction.cells import STAND_INS, preset_cell
@@ -13,12 +15,14 @@ from reproduction.published import (
     direction_counts,
     directions,
     printed,
+    printed_adac,
     printed_p_note,
     printed_tests,
 )
 from reproduction.records import HERE, PRESETS, TABLE, lacking, plans, runs_of
 from reproduction.text import (
     ADAPTIVE,
+    CHAIN,
     FAST_RATE,
     PAPER_MODELS,
     RANDOM,
@@ -28,13 +32,14 @@ from reproduction.text import (
     learner_name,
     listed,
     p_text,
+    percent,
     rate_name,
     table,
 )
 
 from tailbatch.analysis import Learner
 from tailbatch.analysis.comparisons import PAPER_METRICS
-from tailbatch.analysis.inference import gain
+from tailbatch.analysis.inference import Gain, gain
 from tailbatch.results.frames import Evidence
 
 
@@ -49,7 +54,7 @@ def what_was_run(evidence: Evidence) -> str:
     ]
     return "\n\n".join(
         [
-            "## The paper's models: what was run",
+            "## What was run",
             f"{len(runs):,} of {len(planned(evidence)):,} planned runs, each 100 epochs with batches of "
             "128, Adam (learning rate 1e-4, L2 1e-4), three epochs of warm-up, one thread, seed 0, "
             f"{folds_of(runs)} (80% training, 10% validation, 10% test), the paper's preparation of the "
@@ -91,7 +96,7 @@ def beside_the_paper(evidence: Evidence) -> str:
     cells = directions(evidence.runs)
     counts = direction_counts(cells).iloc[0]
     lines = [
-        "## Beside the paper, cell by cell",
+        "## Its table of results, beside ours",
         f"The paper prints {len(cells)} directions: random to adaptive (5 models, 13 datasets, 6 "
         f"metrics). {counts['compared']} of them were run: "
         f"{counts['confirmed']} confirmed, {counts['contradicted']} contradicted, "
@@ -102,13 +107,45 @@ def beside_the_paper(evidence: Evidence) -> str:
         "(assets/printed.svg)",
         _direction_table(cells, evidence.runs),
         f"Our random is within 0.03 of the printed one in {counts['close']} of {counts['random']} cells "
-        "([by preset](#closer-settings)). LLOG-F, yahoo-Arts and yahoo-Business were measured on other "
-        "label columns in the paper, so their cells compare different tasks.",
-        "<details><summary>All cells that were run: random to adaptive, printed and ours</summary>\n",
-        _all_cells(cells),
-        "\n</details>",
+        "([by preset](reproduction/cells.md#closer-settings)). LLOG-F, yahoo-Arts and yahoo-Business "
+        "were measured on other label columns in the paper, so their cells compare different tasks. "
+        "[Every cell](reproduction/cells.md) has both numbers, how it was run, and what the cells that "
+        "were not run would cost.",
     ]
     return "\n\n".join(lines)
+
+
+def cell_by_cell(evidence: Evidence) -> str:
+    """Set every cell that was run beside the printed one."""
+    return "\n\n".join(
+        [
+            "## Every cell that was run",
+            "Random to adaptive, on each metric first the printed values, then ours:",
+            _all_cells(directions(evidence.runs)),
+        ]
+    )
+
+
+def adac(evidence: Evidence) -> str:
+    """Set the paper's Table 4, AdaC (`chain`) against adaptive, beside ours."""
+    theirs = printed_adac()
+    dela = evidence.runs[evidence.runs["learner"] == Learner("dela")]
+    rows, ran = [], 0
+    for dataset in dict.fromkeys(theirs.index.get_level_values("dataset")):
+        here = dela[[dataset_key(data.name) == dataset_key(dataset) for data in dela["data"]]]
+        said = []
+        for metric in PAPER_METRICS:
+            values, change = theirs.loc[dataset, metric], gain(here, CHAIN, metric, ADAPTIVE)
+            ran += change is not None
+            ours = "not run" if change is None else f"{percent(change)}%"
+            said.append(f"{values['adaptive']:.3f} to {values['chain']:.3f}; {ours}")
+        rows.append((dataset, *said))
+    text = (
+        "AdaC (`chain` here) with DELA, in the paper's Table 4: adaptive to AdaC as printed; then what "
+        f"ours changes. {ran} of {len(theirs)} directions were run."
+    )
+    header = ["printed; ours", *(TITLES[metric] for metric in PAPER_METRICS)]
+    return "\n\n".join(["## AdaC against adaptive", text, table(header, rows)])
 
 
 def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
@@ -180,7 +217,7 @@ def presets(evidence: Evidence) -> str:
     text = (
         "Settings that bring our random batches closer to the printed ones, or not. `port` is C2AE as a "
         "common PyTorch port has it, `without-dropout` is MPVAE without dropout and L2, `reference` what "
-        "the code released with the paper does ([cards](../src/tailbatch/models/README.md)); presets "
+        "the code released with the paper does ([cards](../../src/tailbatch/models/README.md)); presets "
         "learn at 1e-3. How many of their cells, a dataset and metric each, are within 0.03 of the "
         "printed one, and how many of the same cells are with the settings of the rest of this page, as "
         "far as they were run with them:"
@@ -189,7 +226,7 @@ def presets(evidence: Evidence) -> str:
     names = [TITLES[metric] for metric in PAPER_METRICS]
     return "\n\n".join(
         [
-            "### Closer settings",
+            "## Closer settings",
             text,
             table(header, rows),
             "<details><summary>The presets, cell by cell: printed, preset, usual settings</summary>",
@@ -272,40 +309,69 @@ def not_run(evidence: Evidence) -> str:
     )
     header = ["model", "dataset", "million parameters", "seconds a step", "hours"]
     return "\n\n".join(
-        ["### Not run, and what each would cost", text, table(header, [row for _, row in rows])]
+        ["## Not run, and what each would cost", text, table(header, [row for _, row in rows])]
     )
 
 
 def verdicts(evidence: Evidence) -> str:
     """Wilcoxon over datasets, as the paper's Table 3, beside the printed outcome."""
+    outcomes = printed("wilcoxon").assign(model=lambda frame: frame["model"].str.casefold())
+    theirs = outcomes.set_index(["model", "metric"])["outcome"]
+    rows = []
+    for model in PAPER_MODELS:
+        tested = [made for made in _tested(evidence) if made.model == model]
+        if tested:
+            said = (
+                f"{made.gain.better_cells} of {made.gain.cells}, p {p_text(made.gain.p)}; "
+                f"{theirs[model.model, made.metric]}"
+                for made in tested
+            )
+            rows.append((learner_name(model), *said))
+    text = (
+        "Wilcoxon's signed-rank test over the means of the datasets, as in the paper's Table 3: on how "
+        "many datasets adaptive is better than random, the p-value, and the printed outcome. A model "
+        "needs six datasets to be here: with fewer, no p-value can fall below 0.05. [With `uniform` as "
+        "the baseline, too](reproduction/cells.md#the-tests-with-two-baselines)."
+    )
+    header = ["ours; printed", *(TITLES[metric] for metric in PAPER_METRICS)]
+    shown = table(header, rows) if rows else "No model ran on six."
+    return "\n\n".join(["## Its tests, beside ours", text, shown])
+
+
+def tests_with_two_baselines(evidence: Evidence) -> str:
+    """Show each test with random and with `uniform` as the baseline, beside the printed p-value."""
     theirs = printed("wilcoxon").assign(model=lambda frame: frame["model"].str.casefold())
     theirs = theirs.set_index(["model", "metric"])
     rows = []
+    for made in _tested(evidence):
+        outcome, p = theirs.loc[(made.model.model, made.metric), ["outcome", "p_value"]]
+        counts = made.gain.datasets, f"{made.gain.better_cells} of {made.gain.cells}"
+        ours = (*counts, p_text(made.gain.p, 4), p_text(made.against_uniform, 4))
+        name = f"{learner_name(made.model)}, {TITLES[made.metric]}"
+        rows.append((name, *ours, f"{outcome} ({p_text(p, 4)})"))
+    text = (
+        "`uniform` draws independent batches without any loss and so separates overlap between batches "
+        "from drawing hard samples."
+    )
+    header = ["model, metric", "datasets", "adaptive better on", "p against random"]
+    shown = table([*header, "p against uniform", "printed"], rows)
+    note = printed_p_note(printed_tests())
+    return "\n\n".join(["## The tests, with two baselines", text, shown, note])
+
+
+class _Tested(NamedTuple):
+    """Adaptive against random on the datasets of a model, in a metric, and p against `uniform`."""
+
+    model: Learner
+    metric: str
+    gain: Gain
+    against_uniform: float
+
+
+def _tested(evidence: Evidence) -> Iterator[_Tested]:
     for model, metric in product(PAPER_MODELS, PAPER_METRICS):
         here = evidence.runs[evidence.runs["learner"] == model]
         random, uniform = (gain(here, ADAPTIVE, metric, base) for base in (RANDOM, UNIFORM))
-        if random is None or uniform is None or pd.isna(random.p):
-            continue
-        outcome, p = theirs.loc[(model.model, metric), ["outcome", "p_value"]]
-        better = f"{random.better_cells} of {random.cells}"
-        ours = (random.datasets, better, p_text(random.p, 4), p_text(uniform.p, 4))
-        rows.append(
-            (f"{learner_name(model)}, {TITLES[metric]}", *ours, f"{outcome} ({p_text(p, 4)})")
-        )
-    text = (
-        "Wilcoxon's signed-rank test over the means of the datasets, as in the paper's Table 3, with "
-        "random and with `uniform` as the baseline; `uniform` draws independent batches without any "
-        "loss and so separates overlap between batches from drawing hard samples. A model needs six "
-        "datasets to be here: with fewer, no p-value can fall below 0.05."
-    )
-    header = ["model, metric", "datasets", "adaptive better on", "p against random"]
-    return "\n\n".join(
-        [
-            "### Wilcoxon verdicts",
-            text,
-            table([*header, "p against uniform", "printed"], rows)
-            if rows
-            else "No model ran on six.",
-            printed_p_note(printed_tests()),
-        ]
-    )
+        if random is not None and not pd.isna(random.p):
+            p = math.nan if uniform is None else uniform.p
+            yield _Tested(model, metric, random, p)

@@ -177,10 +177,23 @@ def test_the_committed_page_pictures_and_numbers_follow_from_the_committed_recor
     }
     committed |= {path.name: path for path in reproduction.PICTURES.glob("figure-*.svg")}
     monkeypatch.setattr(reproduction, "PICTURES", tmp_path)
+    details = {path.name: path for path in reproduction.DETAILS.iterdir()}
+    monkeypatch.setattr(reproduction, "DETAILS", tmp_path / "details")
     reproduction.main()
-    assert set(committed) == {path.name for path in tmp_path.iterdir()}
+    assert set(details) == {path.name for path in (tmp_path / "details").iterdir()}
+    for name, path in details.items():
+        assert (tmp_path / "details" / name).read_text() == path.read_text()
+    assert {*committed, "details"} == {path.name for path in tmp_path.iterdir()}
     for name, path in committed.items():
         assert (tmp_path / name).read_text() == path.read_text(), f"{name}: run `make reproduction`"
+
+
+def test_the_page_says_first_how_much_of_the_paper_was_run(evidence):
+    text = reproduction.PAGE.read_text()
+    ran = (directions(evidence.runs)["verdict"] != "not run").sum()
+    assert ran >= 222
+    assert f"**{ran} of 390 directions" in text[:200]
+    assert len(text.split()) <= 3500
 
 
 @pytest.mark.parametrize(
