@@ -12,14 +12,14 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.folds import (
     Fold,
     _deal_groups,
-    _deal_rows,
+    _dealt,
     _give_each_part_one,
     split,
     stratified_folds,
     stratified_parts,
     stratified_split,
 )
-from tailbatch.data.scaling import MinMaxScaling
+from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError
 from tailbatch.seeds import stream
 
@@ -75,7 +75,7 @@ def test_folds_follow_the_published_rules(case, seed):
         reject()
     held_out = [np.sort(np.r_[fold.validation, fold.test]) for fold in folds]
     parts_of(len(Y), held_out)
-    dealt = _deal_rows(sparse.csr_array(Y), np.full(n_folds, 1 / n_folds), stream(seed, "folds"))
+    dealt = _dealt(sparse.csr_array(Y), None, np.full(n_folds, 1 / n_folds), stream(seed, "folds"))
     assert_follows_the_published_rules(Y, dealt, [Fraction(1, n_folds)] * n_folds)
     for fold, rows in zip(folds, held_out, strict=True):
         half_of = parts_of(
@@ -212,15 +212,15 @@ def some_features():
 
 def test_dense_scaling_maps_training_ranges_and_clips_the_rest():
     X, other = some_features()
-    scaling = MinMaxScaling.fit(X)
+    scaling = fit_scaling("minmax", X)
     assert scaling.transform(X).tolist() == [[0, 0, 0, 0], [1, 1, 0.5, 0], [0, 0.5, 1, 0]]
     assert scaling.transform(other).tolist() == [[0.25, 0, 0, 0], [1, 0.75, 0.5, 0]]
 
 
 def test_sparse_scaling_equals_dense_but_for_negative_columns():
     X, other = some_features()
-    scaling = MinMaxScaling.fit(sparse.csr_array(X))
-    dense = MinMaxScaling.fit(X).transform(other)
+    scaling = fit_scaling("minmax", sparse.csr_array(X))
+    dense = fit_scaling("minmax", X).transform(other)
     stored = scaling.transform(sparse.csr_array(other))
     assert isinstance(stored, sparse.csr_array)
     assert np.array_equal(stored.toarray()[:, [0, 1, 3]], dense[:, [0, 1, 3]])
@@ -231,8 +231,8 @@ def test_sparse_scaling_equals_dense_but_for_negative_columns():
 @given(hnp.arrays(np.float64, (6, 3), elements=st.floats(-1e6, 1e6)))
 @settings(max_examples=50, deadline=None)
 def test_scaled_values_lie_in_the_unit_interval(X):
-    scaling = MinMaxScaling.fit(X[:4])
-    again = MinMaxScaling(scaling.shift, scaling.width, scaling.low)
+    scaling = fit_scaling("minmax", X[:4])
+    again = type(scaling)(scaling.shift, scaling.width, scaling.low)
     scaled = again.transform(X)
     assert ((scaled >= 0) & (scaled <= 1)).all()
     varying = X[:4].max(axis=0) > X[:4].min(axis=0)
@@ -243,16 +243,19 @@ def test_scaling_keeps_float32_and_the_input():
     X, _ = some_features()
     X = X.astype(np.float32)
     kept = X.copy()
-    assert MinMaxScaling.fit(X).transform(X).dtype == np.float32
-    assert MinMaxScaling.fit(sparse.csr_array(X)).transform(sparse.csr_array(X)).dtype == np.float32
+    assert fit_scaling("minmax", X).transform(X).dtype == np.float32
+    assert (
+        fit_scaling("minmax", sparse.csr_array(X)).transform(sparse.csr_array(X)).dtype
+        == np.float32
+    )
     assert np.array_equal(X, kept)
 
 
 def test_scaling_refuses_other_widths_and_no_rows():
     with pytest.raises(DataError, match="fitted on 2 features, got 3"):
-        MinMaxScaling.fit(np.ones((2, 2))).transform(np.ones((2, 3)))
+        fit_scaling("minmax", np.ones((2, 2))).transform(np.ones((2, 3)))
     with pytest.raises(DataError, match="at least one training row"):
-        MinMaxScaling.fit(np.ones((0, 2)))
+        fit_scaling("minmax", np.ones((0, 2)))
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
@@ -415,7 +418,7 @@ def test_a_few_rare_labels_change_no_split():
     Y[:, 5] = False
     Y[7, 5] = True
     fold = stratified_split(Y, validation=0.1, test=0, seed=0)
-    dealt = _deal_rows(sparse.csr_array(Y), np.array([0.9, 0.1]), stream(0, "split"))
+    dealt = _dealt(sparse.csr_array(Y), None, np.array([0.9, 0.1]), stream(0, "split"))
     assert np.array_equal(fold.validation, np.flatnonzero(dealt == 1))
 
 

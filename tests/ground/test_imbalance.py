@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from tailbatch import imbalance
-from tailbatch.data import MinMaxScaling, load_dataset
+from tailbatch.data import SCALINGS, load_dataset
 from tailbatch.errors import DataError, MissingExtraError
 from tailbatch.imbalance import (
     imbalance_ratio,
@@ -258,7 +258,7 @@ def test_scumble_of_emotions_is_the_one_mldr_prints(benchmark_data):
 
 def test_weights_of_real_data_equal_the_naive_ones(benchmark_data):
     dataset = load_dataset(benchmark_data / "flags" / "flags.arff.gz")
-    X = MinMaxScaling.fit(dataset.X).transform(dataset.X)
+    X = SCALINGS["minmax"].fit(dataset.X).transform(dataset.X)
     weights = selection_weights(X, dataset.Y)
     assert weights == pytest.approx(naive_weights(X, dataset.Y, 5))
 

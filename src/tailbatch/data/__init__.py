@@ -21,11 +21,7 @@ from tailbatch.data.preparation import PREPARATIONS, PreparedDataset, prepare
 from tailbatch.data.readers import load_dataset
 from tailbatch.data.scaling import (
     SCALINGS,
-    MaxAbsScaling,
-    MinMaxScaling,
     Scaling,
-    StandardScaling,
-    TfIdfScaling,
     fit_scaling,
     suggested_scaling,
 )
@@ -40,16 +36,12 @@ __all__ = [
     "Fold",
     "IntArray",
     "LabelMatrix",
-    "MaxAbsScaling",
-    "MinMaxScaling",
     "MultiLabelDataset",
     "Parts",
     "PreparedDataset",
     "Scaling",
-    "StandardScaling",
     "TextDataset",
     "TextParts",
-    "TfIdfScaling",
     "fit_scaling",
     "load_dataset",
     "load_texts",

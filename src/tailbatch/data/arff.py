@@ -27,8 +27,8 @@ from tailbatch.data.arff_rows import (
 )  # fmt: skip
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.labels import label_places, stored_labels
-from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, side_by_side
-from tailbatch.data.text import at_line, filled_in, first_repeated, label_file, stem, text_blocks
+from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, first_repeated, side_by_side
+from tailbatch.data.text import at_line, filled_in, label_file, stem, text_blocks
 from tailbatch.errors import DataError, require, setting
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.

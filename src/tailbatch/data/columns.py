@@ -43,8 +43,8 @@ from tailbatch.data.column_parts import (
     unread_numbers,
 )
 from tailbatch.data.labels import FrameLabels, nearly_equal
-from tailbatch.data.sparse import Block, side_by_side
-from tailbatch.data.text import filled_in, first_repeated
+from tailbatch.data.sparse import Block, first_repeated, side_by_side
+from tailbatch.data.text import filled_in
 from tailbatch.errors import DataError, require, setting
 from tailbatch.registry import check_known
 

@@ -25,15 +25,12 @@ from tailbatch.data.labels import (
     stored_labels,
 )
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
-from tailbatch.data.sparse import NumberedNames, framed
-from tailbatch.data.text import first_repeated
+from tailbatch.data.sparse import NumberedNames, first_repeated, framed
 from tailbatch.errors import DataError, require, setting
 from tailbatch.seeds import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
-
-"""Row numbers."""
 
 Features: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | csr_array
 """Features (n, d): a dense array, or CSR where most values are 0."""
@@ -110,18 +107,24 @@ class MultiLabelDataset:
                 f"X and Y must have the same number of rows, got {self.X.shape[0]:,} "
                 f"and {self.Y.shape[0]:,}"
             )
-        of = (("feature", self.feature_names, self.X), ("label", self.label_names, self.Y))
-        for what, names, matrix in of:
-            if len(names) != matrix.shape[1]:
-                raise DataError(f"{matrix.shape[1]:,} {what} columns have {len(names):,} names")
+        of = (
+            ("feature", self.feature_names, self.n_features),
+            ("label", self.label_names, self.n_labels),
+            ("dataset", (self.name,), 1),
+        )
+        for what, names, count in of:
+            if len(names) != count:
+                raise DataError(f"{count:,} {what} columns have {len(names):,} names")
             if isinstance(names, NumberedNames):
                 continue  # distinct and plain by construction
             if len(set(names)) < len(names):
                 raise DataError(
                     f"the {what} name {first_repeated(names)!r} occurs twice; names must be unique"
                 )
-            _refuse_half_characters(what, names)
-        _refuse_half_characters("dataset", (self.name,))
+            # What no file could hold: half of a character, as escapes in a file can spell it.
+            if _SURROGATE.search("".join(names)):
+                wrong = next(filter(_SURROGATE.search, names))
+                raise DataError(f"the {what} name {wrong!r} holds half a character; rename it")
 
     def __repr__(self) -> str:
         return (
@@ -217,13 +220,15 @@ class MultiLabelDataset:
         if features.shape[0] == 0:
             raise DataError("the dataset is empty: X has no rows")
         labels = stored_labels(checked_labels(Y))
-        return cls(
-            name=name,
-            X=features,
-            Y=labels,
-            feature_names=_names(feature_names, "feature", features.shape[1]),
-            label_names=_names(label_names, "label", labels.shape[1]),
-        )
+        if feature_names is None:
+            feature_names = NumberedNames("feature_", range(features.shape[1]))
+        if label_names is None:
+            label_names = NumberedNames("label_", range(labels.shape[1]))
+        names = [
+            given if isinstance(given, NumberedNames) else tuple(map(str, given))
+            for given in (feature_names, label_names)
+        ]
+        return cls(name, features, labels, *names)
 
     @classmethod
     def from_frame(
@@ -437,17 +442,7 @@ def rare_by_count(counts: IntArray, min_positives: int) -> NDArray[np.bool_]:
 
 
 def checked_features(X: Any, names: Sequence[str] | None = None) -> Features:
-    """Return finite numbers, (n, d), as an array or canonical CSR; refuse others, naming the cell.
-
-    Examples
-    --------
-    >>> checked_features([[1, 2]]).tolist()
-    [[1.0, 2.0]]
-    >>> checked_features([[1.0, np.nan]], names=["age", "height"])
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: X has NaN in row 0, column 1 ('height'); remove or impute such ...
-    """
+    """Return finite numbers, (n, d), as an array or canonical CSR; refuse others, naming the cell."""
     given = X if issparse(X) else np.asarray(X)
     if given.ndim != 2:
         raise DataError(f"X must have two dimensions (samples, features), got shape {given.shape}")

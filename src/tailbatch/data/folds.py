@@ -12,11 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import (
-    FEWEST_POSITIVES,
-    MultiLabelDataset,
-    rare_by_count,
-)
+from tailbatch.data.dataset import FEWEST_POSITIVES, MultiLabelDataset, rare_by_count
 from tailbatch.data.labels import LabelMatrix, checked_labels
 from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError, setting
@@ -196,18 +192,6 @@ def _present(Y: sparse.csr_array) -> sparse.csr_array:
     return sparse.csr_array((Y.data, places[Y.indices], Y.indptr), shape=shape)
 
 
-def _dealt(
-    Y: sparse.csr_array,
-    group_of: IntArray | None,
-    fractions: FloatArray,
-    generator: np.random.Generator,
-) -> IntArray:
-    """Return the part of each row, dealt one by one or in whole groups."""
-    if group_of is None:
-        return _deal_rows(Y, fractions, generator)
-    return _deal_groups(Y, group_of, fractions, generator)
-
-
 def _deal_to_unequal_parts(
     Y: sparse.csr_array, group_of: IntArray | None, shares: FloatArray, seed: int
 ) -> IntArray:
@@ -233,14 +217,19 @@ def _deal_to_unequal_parts(
     return best
 
 
-def _deal_rows(
-    Y: sparse.csr_array, fractions: FloatArray, generator: np.random.Generator
+def _dealt(
+    Y: sparse.csr_array,
+    group_of: IntArray | None,
+    fractions: FloatArray,
+    generator: np.random.Generator,
 ) -> IntArray:
-    """Return the part of each row, by iterative stratification.
+    """Return the part of each row, by iterative stratification, of whole groups where there are some.
 
     The labels of a row do not influence its own part, only what is wanted afterwards, so the rows
     of one label are dealt together. Equally rare labels go by index, their rows by row index.
     """
+    if group_of is not None:
+        return _deal_groups(Y, group_of, fractions, generator)
     n, q = Y.shape
     rows_of = Y.tocsc()
     remaining = np.bincount(Y.indices, minlength=q)
@@ -289,8 +278,9 @@ def _deal_groups(
 ) -> IntArray:
     """Return the part of each row, by iterative stratification of whole groups.
 
-    As `_deal_rows`, but what a group takes of each label's demand is its number of positives, and the
-    groups with most of the rarest label are dealt first. With a row in each group it is the same rule.
+    As `_dealt` does with rows, but what a group takes of each label's demand is its number of positives,
+    and the groups with most of the rarest label are dealt first. With a row in each group it is the same
+    rule.
     """
     n, q = Y.shape
     sizes = np.bincount(group_of).astype(np.float64)
@@ -412,8 +402,7 @@ class Parts:
     Examples
     --------
     >>> data = MultiLabelDataset.from_arrays(np.eye(4), np.eye(4, 2, dtype=bool))
-    >>> index = np.arange(4)
-    >>> Parts(data.take(index[:2]), data.take(index[2:3]), data.take(index[3:])).train.n_samples
+    >>> Parts(data.take([0, 1]), data.take([2]), data.take([3])).train.n_samples
     2
     """
 

@@ -22,7 +22,7 @@ from tailbatch.data.cells import (
     refuse_many,
     row_name,
 )
-from tailbatch.data.text import first_repeated
+from tailbatch.data.sparse import first_repeated
 from tailbatch.errors import DataError, TailbatchError, closest, setting
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tailbatch.data.dataset import (
     MultiLabelDataset,
 )
 from tailbatch.data.folds import Fold, Parts, split
-from tailbatch.data.scaling import MinMaxScaling
+from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError, TailbatchError
 from tailbatch.registry import check_known
 from tailbatch.seeds import IntArray
@@ -222,7 +222,8 @@ def _as_published(
     )
     mangled = _without_rare_labels(_last_columns_as_labels(dataset, mangling))
     selected = mangled.with_features(largest_columns(mangled.X, n_features))
-    return replace(selected, X=MinMaxScaling.fit(selected.X).transform(selected.X))
+    scaling: Any = fit_scaling("minmax", selected.X)
+    return replace(selected, X=scaling.transform(selected.X))
 
 
 def _last_columns_as_labels(

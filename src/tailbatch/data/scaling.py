@@ -21,9 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import (
-    Features,
-)
+from tailbatch.data.dataset import Features
 from tailbatch.errors import DataError
 from tailbatch.registry import check_known
 from tailbatch.seeds import FloatArray, IntArray
@@ -35,58 +33,53 @@ _DOMINANT = 0.5  # the mean share of a row's squared length from which on a colu
 
 @dataclass(frozen=True, eq=False)
 class Scaling(ABC):
-    """What training rows say about the scale of features; the fields are (d,) arrays."""
+    """What training rows say about the scale of features; the fields are (d,) arrays.
+
+    Examples
+    --------
+    >>> scaling = fit_scaling("minmax", np.array([[0.0, 5.0], [10.0, 5.0]]))
+    >>> scaling.name, scaling.transform(np.array([[2.0, 5.0], [20.0, 7.0]])).tolist()
+    ('minmax', [[0.2, 0.0], [1.0, 0.0]])
+    """
 
     name: ClassVar[str]
+    unit_rows: ClassVar[bool] = False  # whether each row is then divided by its length
 
     @classmethod
+    @abstractmethod
     def fit(cls, X: Features) -> Self:
         """Return the scaling of these training rows."""
-        if X.shape[0] == 0:
-            raise DataError("scaling needs at least one training row, got none")
-        return cls._fit(X)
+
+    @abstractmethod
+    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
+        """Return the scaled values, each of its column."""
 
     def transform(self, X: Features) -> Features:
         """Return the scaled features; sparse ones stay sparse where zeros stay zeros."""
         n_features = len(getattr(self, fields(self)[0].name))
         if X.shape[1] != n_features:
             raise DataError(f"the scaling was fitted on {n_features} features, got {X.shape[1]}")
-        if isinstance(X, np.ndarray):
-            return self._scale(X, slice(None))
-        if self._scale(np.zeros((1, n_features), dtype=X.dtype), slice(None)).any():
-            return self._scale(X.toarray(), slice(None))  # zeros do not stay zeros
-        scaled = sparse.csr_array(X, copy=True)
-        scaled.data = self._scale(scaled.data, scaled.indices)
-        scaled.eliminate_zeros()
-        return scaled
-
-    @classmethod
-    @abstractmethod
-    def _fit(cls, X: Features) -> Self: ...
-
-    @abstractmethod
-    def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
-        """Return the scaled values, each of its column."""
+        zeros = np.zeros((1, n_features), dtype=X.dtype)
+        if isinstance(X, np.ndarray) or self._scale(zeros, slice(None)).any():
+            scaled = self._scale(X if isinstance(X, np.ndarray) else X.toarray(), slice(None))
+            lengths = np.linalg.norm(scaled, axis=1, keepdims=True) if self.unit_rows else None
+            return scaled if lengths is None else _divided(scaled, lengths)
+        result = sparse.csr_array(X, copy=True)
+        result.data = self._scale(result.data, result.indices)
+        result.eliminate_zeros()
+        if self.unit_rows:
+            rows = np.repeat(np.arange(result.shape[0]), np.diff(result.indptr))
+            squares = np.bincount(rows, weights=result.data**2, minlength=result.shape[0])
+            result.data /= np.sqrt(squares)[rows].astype(result.dtype)
+        return result
 
 
 @dataclass(frozen=True, eq=False)
-class MinMaxScaling(Scaling):
-    """Column ranges of the training rows, mapped to [0, 1]; other rows are clipped to it.
+class _MinMaxScaling(Scaling):
+    """A value x becomes (x - shift) / width, clipped to [low, 1]; a width of 0 makes the column 0.
 
-    A column that is constant in training becomes 0. In sparse features zeros stay zeros, hence a
-    column with negative values is divided by its largest absolute value, into [-1, 1], instead.
-
-    Parameters
-    ----------
-    shift, width, low
-        (d,) arrays: a value x becomes (x - shift) / width, clipped to [low, 1]; a width of 0
-        makes the column 0.
-
-    Examples
-    --------
-    >>> scaling = MinMaxScaling.fit(np.array([[0.0, 5.0], [10.0, 5.0]]))
-    >>> scaling.transform(np.array([[2.0, 5.0], [20.0, 7.0]])).tolist()
-    [[0.2, 0.0], [1.0, 0.0]]
+    In sparse features zeros stay zeros, hence a column with negative values is divided by its largest
+    absolute value, into [-1, 1].
     """
 
     name: ClassVar[str] = "minmax"
@@ -96,7 +89,7 @@ class MinMaxScaling(Scaling):
     low: FloatArray
 
     @classmethod
-    def _fit(cls, X: Features) -> Self:
+    def fit(cls, X: Features) -> Self:
         if isinstance(X, np.ndarray):
             shift, top = X.min(axis=0), X.max(axis=0)
             return cls(shift, top - shift, np.zeros_like(shift))
@@ -111,22 +104,15 @@ class MinMaxScaling(Scaling):
 
 
 @dataclass(frozen=True, eq=False)
-class MaxAbsScaling(Scaling):
-    """Columns over their largest absolute value in training; a column of zeros there becomes 0.
-
-    Examples
-    --------
-    >>> scaling = MaxAbsScaling.fit(np.array([[-4.0, 0.0], [2.0, 0.0]]))
-    >>> scaling.transform(np.array([[2.0, 7.0], [-8.0, 0.0]])).tolist()
-    [[0.5, 0.0], [-2.0, 0.0]]
-    """
+class _MaxAbsScaling(Scaling):
+    """Columns over their largest absolute value in training; a column of zeros there becomes 0."""
 
     name: ClassVar[str] = "maxabs"
 
     peak: FloatArray
 
     @classmethod
-    def _fit(cls, X: Features) -> Self:
+    def fit(cls, X: Features) -> Self:
         peak = abs(X).max(axis=0)
         return cls(peak if isinstance(peak, np.ndarray) else peak.toarray().ravel())
 
@@ -135,40 +121,24 @@ class MaxAbsScaling(Scaling):
 
 
 @dataclass(frozen=True, eq=False)
-class BoundedScaling(MaxAbsScaling):
+class _BoundedScaling(_MaxAbsScaling):
     """Columns over their largest absolute value in training, unless they are within [-1, 1] already.
 
-    For words that are weighted already, as ``TfidfVectorizer`` leaves them, alone or beside other
-    columns: dividing each word by its largest weight would undo what the weights say. A column with
-    values below 0.01 only is divided, too.
-
-    Examples
-    --------
-    >>> scaling = BoundedScaling.fit(np.array([[0.6, 50.0, 0.0], [0.2, 40.0, 0.0]]))
-    >>> scaling.transform(np.array([[0.3, 25.0, 7.0]])).tolist()
-    [[0.3, 0.5, 0.0]]
+    For words that are weighted already, as ``TfidfVectorizer`` leaves them: dividing each by its largest
+    weight would undo what the weights say. A column with values below 0.01 only is divided, too.
     """
 
     name: ClassVar[str] = "bounded"
 
     @classmethod
-    def _fit(cls, X: Features) -> Self:
-        peak = super()._fit(X).peak
+    def fit(cls, X: Features) -> Self:
+        peak = super().fit(X).peak
         return cls(np.where((peak >= _TOO_SMALL) & (peak <= 1), 1, peak).astype(X.dtype))
 
 
 @dataclass(frozen=True, eq=False)
-class StandardScaling(Scaling):
-    """Columns minus their mean, over their standard deviation; constant ones become 0.
-
-    In sparse features zeros stay zeros: the mean is not taken away.
-
-    Examples
-    --------
-    >>> scaling = StandardScaling.fit(np.array([[1.0, 5.0], [3.0, 5.0]]))
-    >>> scaling.transform(np.array([[4.0, 5.0]])).tolist()
-    [[2.0, 0.0]]
-    """
+class _StandardScaling(Scaling):
+    """Columns over their standard deviation, dense ones minus their mean; constant ones become 0."""
 
     name: ClassVar[str] = "standard"
 
@@ -176,7 +146,7 @@ class StandardScaling(Scaling):
     width: FloatArray
 
     @classmethod
-    def _fit(cls, X: Features) -> Self:
+    def fit(cls, X: Features) -> Self:
         if isinstance(X, np.ndarray):
             mean, width = X.mean(axis=0), X.std(axis=0)
             # Summing equal values may leave a rest of rounding, which is no spread.
@@ -195,30 +165,19 @@ class StandardScaling(Scaling):
 
 
 @dataclass(frozen=True, eq=False)
-class TfIdfScaling(Scaling):
-    """Columns weighted by how few training rows have them, then rows of length 1 (or 0).
+class _TfIdfScaling(Scaling):
+    """Columns times ln((1 + n) / (1 + rows that have it)) + 1, as in scikit-learn, then unit rows.
 
-    The weight is ln((1 + n) / (1 + rows that have it)) + 1, as in scikit-learn, and 0 for a feature
-    that no training row has: nothing could have been learned about it.
-
-    Parameters
-    ----------
-    idf
-        (d,) the weights.
-
-    Examples
-    --------
-    >>> scaling = TfIdfScaling.fit(np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
-    >>> scaling.transform(np.array([[2.0, 0.0, 9.0], [1.0, 1.0, 0.0]])).round(2).tolist()
-    [[1.0, 0.0, 0.0], [0.58, 0.81, 0.0]]
+    A feature that no training row has gets the weight 0: nothing could have been learned about it.
     """
 
     name: ClassVar[str] = "tfidf"
+    unit_rows: ClassVar[bool] = True
 
     idf: FloatArray
 
     @classmethod
-    def _fit(cls, X: Features) -> Self:
+    def fit(cls, X: Features) -> Self:
         lowest = X.min()
         if lowest < 0:
             raise DataError(
@@ -230,24 +189,19 @@ class TfIdfScaling(Scaling):
         idf = np.log((1 + X.shape[0]) / (1 + present)) + 1
         return cls(np.where(present > 0, idf, 0).astype(X.dtype))
 
-    def transform(self, X: Features) -> Features:
-        """Return the weighted features, each row over its length."""
-        scaled = super().transform(X)
-        if isinstance(scaled, np.ndarray):
-            length = np.linalg.norm(scaled, axis=1, keepdims=True)
-            return _divided(scaled, length)
-        rows = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))
-        length = np.sqrt(np.bincount(rows, weights=scaled.data**2, minlength=scaled.shape[0]))
-        scaled.data /= length[rows].astype(scaled.dtype)
-        return scaled
-
     def _scale(self, values: npt.NDArray[Any], columns: IntArray | slice) -> npt.NDArray[Any]:
         return values * self.idf[columns]
 
 
 SCALINGS: dict[str, type[Scaling]] = {
     scaling.name: scaling
-    for scaling in (MinMaxScaling, MaxAbsScaling, BoundedScaling, StandardScaling, TfIdfScaling)
+    for scaling in (
+        _MinMaxScaling,
+        _MaxAbsScaling,
+        _BoundedScaling,
+        _StandardScaling,
+        _TfIdfScaling,
+    )
 }
 """Every scaling by name."""
 
@@ -274,7 +228,11 @@ def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
     tailbatch.errors.DataError: unknown scaling 'maxbas'; did you mean 'maxabs'? Known: minmax, ...
     """
     if isinstance(scale, bool | np.bool_):
-        return MinMaxScaling.fit(X) if scale else None
+        if not scale:
+            return None
+        scale = "minmax"
+    if X.shape[0] == 0:
+        raise DataError("scaling needs at least one training row, got none")
     name = suggested_scaling(X) if scale == "auto" else scale
     check_known("scaling", name, [*SCALINGS, "auto"], error=DataError)
     return SCALINGS[name].fit(X)

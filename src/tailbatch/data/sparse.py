@@ -1,5 +1,6 @@
 """Sparse rows, one-hot columns and numbered names: what stays small however large it looks."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -176,15 +177,7 @@ class NumberedNames(Sequence[str]):
 
 
 def framed(names: Sequence[str]) -> Iterator[bytes]:
-    r"""Yield the names as bytes, each after its length in eight bytes, in pieces of any size.
-
-    Examples
-    --------
-    >>> b"".join(framed(("a", "bc")))
-    b'\x01\x00\x00\x00\x00\x00\x00\x00a\x02\x00\x00\x00\x00\x00\x00\x00bc'
-    >>> b"".join(framed(NumberedNames("a", range(1)))) == b"".join(framed(("a0",)))
-    True
-    """
+    """Yield the names as bytes, each after its length in eight bytes, in pieces of any size."""
     if isinstance(names, NumberedNames):
         yield from _framed_numbers(names)
         return
@@ -209,3 +202,11 @@ def _framed_numbers(names: NumberedNames) -> Iterator[bytes]:
             rows[:, -4:] = _LAST_DIGITS[lower : lower + end - start]
             yield rows.tobytes()
         start = end
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs more than once, if any."""
+    if len(set(names)) == len(names):
+        return None
+    counts = Counter(names)
+    return next(name for name in names if counts[name] > 1)

@@ -16,12 +16,12 @@ import numpy as np
 from tailbatch.data.cells import cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.sparse import first_repeated
 from tailbatch.data.text import (
     JSON_LINES,
     PARQUET,
     array_limit,
     at_line,
-    first_repeated,
     stem,
     suffix,
     text_blocks,

@@ -3,8 +3,7 @@
 import codecs
 import gzip
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from os import SEEK_END
 from pathlib import Path
 
@@ -31,20 +30,6 @@ _CHUNK = 1 << 17  # small enough for the cache, large enough for NumPy
 def at_line(path: Path, line: int, message: str) -> DataError:
     """Return the error for one line of a file."""
     return DataError(f"{path}, line {line}: {message}")
-
-
-def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurs more than once, if any.
-
-    Examples
-    --------
-    >>> first_repeated(["a", "b", "b", "a"])
-    'a'
-    """
-    if len(set(names)) == len(names):
-        return None
-    counts = Counter(names)
-    return next(name for name in names if counts[name] > 1)
 
 
 def filled_in(counts: Mapping[str, int]) -> str:

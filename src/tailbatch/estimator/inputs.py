@@ -17,8 +17,8 @@ from tailbatch.data import Columns, FittedColumns, LabelMatrix, MultiLabelDatase
 from tailbatch.data.column_parts import NumberPart
 from tailbatch.data.columns import needs_columns
 from tailbatch.data.labels import frame_labels, rows_of_series, stored_labels
+from tailbatch.data.sparse import first_repeated
 from tailbatch.data.tables import read_frame
-from tailbatch.data.text import first_repeated
 from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, setting
 
 if TYPE_CHECKING:
