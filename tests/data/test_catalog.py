@@ -195,7 +195,7 @@ def test_every_entry_is_complete():
             assert all(url.startswith("https://") for url in file.urls)
             if not entry.is_corpus:
                 assert file.name.endswith(".npz") or abs(file.labels) == entry.n_labels
-                assert catalog.known_name(file.name) == entry.name
+                assert catalog.known_file(Path(file.name)) == (entry, file)
         if entry.paper_features:
             assert entry.paper_features < entry.n_features
 
@@ -258,7 +258,7 @@ def test_a_file_is_compared_by_its_uncompressed_bytes(download, monkeypatch, tmp
 
 
 def test_the_benchmark_files_have_the_known_bytes(benchmark_data):
-    files = [path for path in benchmark_data.rglob("*.arff.gz") if catalog.known_name(path)]
+    files = [path for path in benchmark_data.rglob("*.arff.gz") if catalog.known_file(path)]
     assert len(files) == 17
     assert all(catalog.file_matches(path) for path in files)
 

@@ -79,7 +79,7 @@ def test_a_corpus_loads_as_word_counts_that_the_catalog_checks(corpus):
 def test_a_file_of_that_name_elsewhere_is_anyones(corpus):
     mine = corpus.parent / "train.tsv"
     mine.write_text("length\tlong\n1.5\t1\n0.5\t0\n")
-    assert catalog.known_name(mine) is None
+    assert catalog.known_file(mine) is None
     assert load_dataset(mine, labels=-1).n_samples == 2
     with pytest.raises(DataError, match=r"train\.tsv has no texts; of the known datasets only"):
         load_texts(mine)

@@ -102,7 +102,8 @@ def _describe(
     if as_json:
         print_json({**asdict(facts), "columns": _kinds_of(data)})
     else:
-        name = catalog.known_name(dataset) or dataset.casefold()
+        found = catalog.known_file(Path(dataset))
+        name = found[0].name if found else dataset.casefold()
         display.show_description(facts, catalog.catalog().get(name), data.columns)
         if picture is not None:
             typer.echo(f"\nPicture: {printable(str(picture))}")
@@ -147,7 +148,7 @@ def _check(
 
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")
-    files = sorted(path for path in folder.rglob("*") if catalog.known_name(path))
+    files = sorted(path for path in folder.rglob("*") if catalog.known_file(path))
     if not files:
         raise DataError(f"{folder} has no file that the catalog knows by name, such as yeast.arff")
     results = []

@@ -113,13 +113,7 @@ class KnownDataset:
 
 @cache
 def catalog() -> Mapping[str, KnownDataset]:
-    """Return every known dataset by name.
-
-    Examples
-    --------
-    >>> "yeast" in catalog()
-    True
-    """
+    """Return every known dataset by name."""
     with (_HERE / "catalog.toml").open("rb") as stream:
         return {name: _entry(name, table) for name, table in tomllib.load(stream).items()}
 
@@ -148,33 +142,8 @@ def known(name: str) -> KnownDataset:
     return catalog()[name.casefold()]
 
 
-def known_name(path: str | Path) -> str | None:
-    """Return the dataset a file belongs to by its name, or None.
-
-    Examples
-    --------
-    >>> known_name("downloads/langlog.arff.gz")
-    'llog-f'
-    >>> known_name("mine.arff") is None
-    True
-    """
-    found = _known_file(Path(path))
-    return found and found[0].name
-
-
-def label_columns(path: str | Path) -> int | None:
-    """Return where a known file has its labels (first n, or last -n columns), or None.
-
-    Examples
-    --------
-    >>> label_columns("llog-f.arff"), label_columns("langlog.arff"), label_columns("mine.arff")
-    (75, -75, None)
-    """
-    found = _known_file(Path(path))
-    return found and found[1].labels
-
-
-def _known_file(path: Path) -> tuple[KnownDataset, KnownFile] | None:
+def known_file(path: Path) -> tuple[KnownDataset, KnownFile] | None:
+    """Return the dataset and the entry of a file, by its name, or None."""
     name = path.name.casefold().removesuffix(".gz")
     return next(
         (
@@ -225,24 +194,13 @@ def find(name: str, *, progress: Progress | None = None) -> Path:
 
     Of a corpus it is the first file, and `corpus_files` finds the others beside it. `progress` is
     called with the bytes received and the bytes expected.
-
-    Examples
-    --------
-    >>> find("debtags").name
-    'debtags.npz'
     """
     entry = known(name)
     return local_file(entry.name) or _download(entry, progress)
 
 
 def local_file(name: str) -> Path | None:
-    """Return the file of a known dataset if it is on this machine, without downloading.
-
-    Examples
-    --------
-    >>> local_file("debtags").name
-    'debtags.npz'
-    """
+    """Return the file of a known dataset if it is on this machine, without downloading."""
     entry = known(name)
     places = [*_places(_data_folder(), entry), *_places(_cache_folder(), entry)]
     places += [_HERE / file.name for file in entry.files]
@@ -267,17 +225,9 @@ def _is_here(place: Path, entry: KnownDataset) -> bool:
 
 
 def corpus_files(path: str | Path) -> dict[str, Path]:
-    """Return the files of a corpus by the catalog's names, from the folder of its first file.
-
-    Examples
-    --------
-    >>> corpus_files("downloads/goemotions/train.tsv")
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: downloads/goemotions lacks train.tsv, dev.tsv, test.tsv, labels.txt ...
-    """
+    """Return the files of a corpus by the catalog's names, from the folder of its first file."""
     path = Path(path)
-    found = _known_file(path)
+    found = known_file(path)
     if found is None or not found[0].is_corpus:
         raise DataError(f"{path} is not the first file of a corpus that the catalog knows")
     files = _beside(path, found[0])
@@ -331,14 +281,9 @@ def file_matches(path: str | Path) -> bool:
     """Tell whether a file with a known name has the known bytes, compressed or not.
 
     For the first file of a corpus: whether all of its files have.
-
-    Examples
-    --------
-    >>> file_matches(find("debtags"))
-    True
     """
     path = Path(path)
-    found = _known_file(path)
+    found = known_file(path)
     if found is None:
         raise DataError(f"{path} is not a file the catalog knows by name")
     entry, file = found

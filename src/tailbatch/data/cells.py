@@ -87,12 +87,6 @@ def blanked(column: "pd.Series", keep: Collection[str] = ()) -> "pd.Series":
     """Return a column whose texts such as ``n/a`` are missing values, as they are in a CSV file.
 
     Texts in `keep` are values all the same.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> blanked(pd.Series(["46.00 EUR", " n/a ", ""])).isna().tolist()
-    [False, True, True]
     """
     if is_plain(column.dtype) or column.dtype.kind in "biufcmM":
         return column
@@ -135,13 +129,7 @@ def missing_value(column: "pd.Series", name: str, absent: NDArray[np.bool_]) -> 
 
 
 def columns_text(names: list[str], wanted: object) -> str:
-    """Return the end of a sentence about a column that is not there: the nearest one, and the first.
-
-    Examples
-    --------
-    >>> columns_text(["length", "tags"], "tag")
-    "; did you mean 'tags'? The columns are: length, tags"
-    """
+    """Return the end of a sentence about a column that is not there: the nearest one, and the first."""
     near = closest(wanted, names, cutoff=0.6)
     guess = f"; did you mean {near!r}? The" if near else "; the"
     rest = len(names) - _SHOWN_COLUMNS

@@ -52,15 +52,7 @@ class Taken(NamedTuple):
 
 
 def taken_for(column: "pd.Series", name: str) -> Taken:
-    """Return what a column that is no plain number is taken for.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> subjects = pd.Series(["the printer is on fire", "cannot log in again", "where is my refund"])
-    >>> taken_for(subjects, "subject").kind, taken_for(pd.Series(["u1", "u2", "u3"]), "user").kind
-    ('text', 'ignore')
-    """
+    """Return what a column that is no plain number is taken for."""
     refuse_containers(column)
     if column.dtype.kind == "M":
         return Taken("date", "its type is a date")
@@ -141,13 +133,7 @@ def _looked_at(values: Iterable[object]) -> list[str]:
 
 
 def identifies_rows(values: NDArray[Any], name: str) -> str | None:
-    """Return why a column of plain numbers is left out, if it is an index or an identifier.
-
-    Examples
-    --------
-    >>> identifies_rows(np.arange(30), "row"), identifies_rows(np.arange(30.0) ** 2, "area")
-    ('it numbers the rows', None)
-    """
+    """Return why a column of plain numbers is left out, if it is an index or an identifier."""
     n = len(values)
     named = bool(_ID_NAME.search(name) or _UNNAMED.fullmatch(name))
     if n < 2 or not (named or n >= _FEW_VALUES):
@@ -160,13 +146,7 @@ def identifies_rows(values: NDArray[Any], name: str) -> str | None:
 
 
 def named_like_an_identifier(name: str) -> bool:
-    """Whether a column is called as identifiers are; its numbers then are no quantities.
-
-    Examples
-    --------
-    >>> named_like_an_identifier("customer_id"), named_like_an_identifier("humidity")
-    (True, False)
-    """
+    """Whether a column is called as identifiers are; its numbers then are no quantities."""
     return _ID_NAME.search(name) is not None
 
 
@@ -180,25 +160,7 @@ def refuse_few_amounts(column: "pd.Series", name: str) -> None:
 def amounts(
     column: "pd.Series", name: str, *, decimal: str | None = None, lenient: bool = False
 ) -> NDArray[np.float64]:
-    """Return the numbers of cells such as ``12.50 EUR`` or ``1,234``, missing ones as NaN.
-
-    Parameters
-    ----------
-    column, name
-        Text, and what to call it.
-    decimal
-        What stands before the decimals, ``"."`` or ``","``; None asks `decimal_mark`.
-    lenient
-        Whether a cell that is no number counts as missing; else it is an error.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> amounts(pd.Series(["12.50 EUR", "-3 EUR", None, "1,234,567 EUR"]), "price").tolist()
-    [12.5, -3.0, nan, 1234567.0]
-    >>> amounts(pd.Series(["1,234", "2,5"]), "weight").tolist()
-    [1.234, 2.5]
-    """
+    """Return the numbers of cells such as ``12.50 EUR`` or ``1,234``, missing ones as NaN."""
     values, units = np.full(len(column), np.nan), set[str]()
     mark = decimal or decimal_mark(column)
     for place, (cell, missing) in enumerate(zip(column.array, column.isna(), strict=True)):
@@ -232,12 +194,6 @@ def decimal_mark(column: "pd.Series") -> str:
 
     A mark that occurs twice in a number, or before another one, separates thousands; one that is not
     followed by three digits stands before decimals. Where no number tells, it is the point.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> decimal_mark(pd.Series(["1,234", "980"])), decimal_mark(pd.Series(["1.234,50", "1.234"]))
-    ('.', ',')
     """
     present = dict.fromkeys(column.array[~column.isna().to_numpy()])
     votes = {".": 0, ",": 0}
@@ -269,12 +225,6 @@ def date_format(column: "pd.Series", name: str) -> str | None:
     """Return the formats that read the dates of a column, joined by ``|``; None is ISO 8601.
 
     Dates of the same look, such as ``05.01.2024``, must be of one format; other looks may be beside.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> date_format(pd.Series(["2024-01-31", "31.01.2024", "01.02.2024 10:00"]), "due")
-    'ISO8601|%d.%m.%Y|%d.%m.%Y %H:%M'
     """
     texts = _date_texts(column)
     texts = np.array(list(dict.fromkeys(texts[texts != ""])), dtype=object)

@@ -120,15 +120,7 @@ class Columns:
     def fit(
         self, frame: "pd.DataFrame", *, taken: Mapping[str, Taken] | None = None
     ) -> "FittedColumns":
-        """Decide what each column is, by these rows, and learn what its encoding needs.
-
-        Parameters
-        ----------
-        frame
-            The feature columns of the training rows.
-        taken
-            What columns are taken for, where other rows have decided that.
-        """
+        """Decide what each column is, by these rows, and learn what its encoding needs."""
         names = [str(column) for column in frame.columns]
         if (repeated := first_repeated(names)) is not None:
             raise DataError(f"the column {repeated!r} occurs twice; rename one")
@@ -356,14 +348,7 @@ class FittedColumns:
 
 
 def needs_columns(X: Any) -> bool:
-    """Whether X is a data frame with text or gaps, which scikit-learn's own checks refuse.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> needs_columns(pd.DataFrame({"a": [1.0]})), needs_columns(pd.DataFrame({"a": ["x"]}))
-    (False, True)
-    """
+    """Whether X is a data frame with text or gaps, which scikit-learn's own checks refuse."""
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         return False
     pd = require("pandas", extra="cli")
@@ -377,14 +362,6 @@ def giveaway(fitted: FittedColumns, X: Any, Y: Any, label_names: Sequence[str]) 
 
     Numbers tell it by a threshold, categories by their values. Words are not looked at: in a small table
     one of them often does.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"state": ["open", "done"] * 20, "length": np.arange(40.0) % 7})
-    >>> fitted = Columns().fit(frame)
-    >>> giveaway(fitted, fitted.transform(frame)[0], np.eye(2)[[0, 1] * 20] == 1, ["new", "old"])
-    "the column 'state' gives the label 'new' and 1 more away: ...
     """
     rows = np.unique(np.linspace(0, X.shape[0] - 1, _MOST_ROWS_COMPARED).astype(np.int64))
     Y = Y[rows].toarray() if issparse(Y) else Y[rows]

@@ -133,14 +133,16 @@ def load_texts(name_or_path: str | Path) -> TextParts:
     path = Path(name_or_path)
     if path.is_dir():
         return _read_corpus(path.name, _own_files(path))
-    name = catalog.known_name(path) if path.is_file() else catalog.known(str(name_or_path)).name
-    corpora = [entry.name for entry in catalog.catalog().values() if entry.is_corpus]
-    if name not in corpora:
+    found = catalog.known_file(path) if path.is_file() else (catalog.known(str(name_or_path)),)
+    if found is None or not found[0].is_corpus:
+        corpora = [entry.name for entry in catalog.catalog().values() if entry.is_corpus]
         raise DataError(
-            f"{name or path} has no texts; of the known datasets only {', '.join(corpora)} has"
+            f"{found[0].name if found else path} has no texts; of the known datasets only "
+            f"{', '.join(corpora)} has"
         )
-    files = catalog.corpus_files(path if path.is_file() else catalog.find(name))
-    return _read_corpus(name, [files[file.name] for file in catalog.known(name).files])
+    entry = found[0]
+    files = catalog.corpus_files(path if path.is_file() else catalog.find(entry.name))
+    return _read_corpus(entry.name, [files[file.name] for file in entry.files])
 
 
 def _own_files(folder: Path) -> list[Path]:

@@ -228,7 +228,7 @@ class MultiLabelDataset:
             given if isinstance(given, NumberedNames) else tuple(map(str, given))
             for given in (feature_names, label_names)
         ]
-        return cls(name, features, labels, *names)
+        return cls(name, features, labels, feature_names=names[0], label_names=names[1])
 
     @classmethod
     def from_frame(
@@ -407,13 +407,6 @@ def stored_by_values(X: Features) -> Features:
     A model must not depend on the container. Up to a tenth of values that are not zero is CSR, which
     models multiply without the zeros. More is an array, unless that would take gigabytes and most
     values are zero.
-
-    Examples
-    --------
-    >>> type(stored_by_values(np.eye(20))).__name__, type(stored_by_values(np.eye(5))).__name__
-    ('csr_array', 'ndarray')
-    >>> stored_by_values(csr_array([[1.0, 2.0]])).tolist()
-    [[1.0, 2.0]]
     """
     cells = X.shape[0] * X.shape[1]
     if isinstance(X, np.ndarray):
@@ -424,13 +417,7 @@ def stored_by_values(X: Features) -> Features:
 
 
 def rare_by_count(counts: IntArray, min_positives: int) -> NDArray[np.bool_]:
-    """Return which labels are rare by their numbers of positives: `tailbatch.imbalance.rare_labels`.
-
-    Examples
-    --------
-    >>> rare_by_count(np.array([80, 60, 10, 8, 1]), 5).tolist()
-    [False, False, True, True, False]
-    """
+    """Return which labels are rare by their numbers of positives: `tailbatch.imbalance.rare_labels`."""
     enough = counts >= max(min_positives, 1)
     if not enough.any():
         return enough

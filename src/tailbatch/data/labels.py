@@ -96,13 +96,7 @@ def _array_of(Y: Any, error: type[TailbatchError]) -> NDArray[Any]:
 
 
 def stored_labels(Y: LabelMatrix) -> LabelMatrix:
-    """Return boolean labels in the storage their number asks for: CSR above 1,000, else dense.
-
-    Examples
-    --------
-    >>> stored_labels(csr_array(np.eye(2, dtype=bool))).tolist()
-    [[True, False], [False, True]]
-    """
+    """Return boolean labels in the storage their number asks for: CSR above 1,000, else dense."""
     if Y.shape[1] > MAX_DENSE_LABELS:
         return csr_array(Y)
     return Y if isinstance(Y, np.ndarray) else Y.toarray()
@@ -120,15 +114,7 @@ def _listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[st
 
 
 def nearly_equal(names: Sequence[str], where: str) -> str | None:
-    """Say which names differ only in case, accents or space; None where none do.
-
-    Examples
-    --------
-    >>> nearly_equal(["Munich", "Berlin", "munich", "Münich"], "in the column 'city'")
-    "in the column 'city' 'Munich' and 'munich' and 'Münich' differ only in case, accents or space; ...
-    >>> nearly_equal(["bug", "billing"], "the labels") is None
-    True
-    """
+    """Say which names differ only in case, accents or space; None where none do."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_plain(name), []).append(name)
@@ -150,13 +136,7 @@ def _plain(name: str) -> str:
 
 
 def label_sets(Y: Any, names: Sequence[str]) -> list[set[str]]:
-    """Return each row's labels by name.
-
-    Examples
-    --------
-    >>> label_sets(np.array([[1, 0], [0, 0]]), ["bug", "billing"])
-    [{'bug'}, set()]
-    """
+    """Return each row's labels by name."""
     matrix = csr_array(Y)
     return [
         {names[column] for column in matrix.indices[start:end]}
@@ -225,12 +205,6 @@ def rows_of_series(Y: Any, *, known: bool = False) -> Any:
     A missing value among lists, classes or numbers is an error that names its row; among texts that list
     labels it is a row without any, as in a file. Where the names of labels are `known`, texts without a
     delimiter are labels, too.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> [sorted(row) for row in rows_of_series(pd.Series(["bug; billing", None, "bug"]))]
-    [['billing', 'bug'], [], ['bug']]
     """
     if not (hasattr(Y, "array") and hasattr(Y, "index") and getattr(Y, "ndim", 0) == 1):
         return Y
@@ -287,13 +261,7 @@ def _is_binary(column: "pd.Series") -> bool:
 
 
 def label_places(names: list[str], labels: FrameLabels) -> list[int]:
-    """Return the positions of 0/1 columns: the first n, the last -n, those of a prefix, or by name.
-
-    Examples
-    --------
-    >>> label_places(["length", "tag_a", "tag_b"], "tag_"), label_places(["length", "tag_a"], -1)
-    ([1, 2], [1])
-    """
+    """Return the positions of 0/1 columns: the first n, the last -n, those of a prefix, or by name."""
     if isinstance(labels, int):
         if not 0 < abs(labels) <= len(names):
             raise DataError(

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, NamedTuple
+from typing import Any
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
@@ -20,7 +20,6 @@ from tailbatch.files import replacing
 
 #: What a number and a name take once they are read.
 _NUMBER_BYTES, _NAME_BYTES = 8, 128
-_CHUNK = 1 << 20
 
 #: What broken archives and headers raise; encryption is a RuntimeError, odd headers the last three.
 _UNREADABLE = (
@@ -80,25 +79,8 @@ def _sparse_parts(key: str, matrix: csr_array) -> dict[str, NDArray[Any]]:
     }
 
 
-def read_npz(path: str | Path) -> MultiLabelDataset:
-    """Read a dataset from an npz file: ours, or any with arrays ``X`` and ``Y``.
-
-    Parameters
-    ----------
-    path
-        The file. Instead of ``X`` there may be ``X_data``, ``X_indices``, ``X_indptr`` and
-        ``X_shape``, the parts of a CSR array, and the same for ``Y``; ``name``, ``feature_names``
-        and ``label_names`` are optional.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "mine.npz")
-    >>> np.savez(path, X=np.eye(2), Y=np.eye(2, dtype=bool))
-    >>> read_npz(path)
-    MultiLabelDataset('mine', 2 samples, 2 features, 2 labels)
-    """
-    path = Path(path)
+def read_npz(path: Path) -> MultiLabelDataset:
+    """Read a dataset from an npz file: ours, or any with arrays ``X`` and ``Y``."""
     arrays = read_arrays(path)
     try:
         return MultiLabelDataset.from_arrays(
@@ -113,16 +95,7 @@ def read_npz(path: str | Path) -> MultiLabelDataset:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz file by name, each as large as its header claims.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "some.npz")
-    >>> np.savez(path, losses=np.arange(3))
-    >>> read_arrays(path)
-    {'losses': array([0, 1, 2])}
-    """
+    """Return the arrays of an npz file by name, each as large as its header claims."""
     try:
         with ZipFile(path) as archive:
             entries = archive.infolist()
@@ -151,70 +124,43 @@ def _names(arrays: dict[str, NDArray[Any]], key: str) -> list[str] | None:
     return [str(name) for name in arrays[key]]
 
 
-class _Header(NamedTuple):
-    """What an array claims to be."""
-
-    shape: tuple[int, ...]
-    is_fortran: bool
-    dtype: np.dtype[Any]
-
-    @property
-    def size(self) -> int:
-        """Number of its values."""
-        return int(np.prod([int(side) for side in self.shape], dtype=object))
-
-
-def _header(stream: IO[bytes], entry: ZipInfo) -> _Header:
-    """Read the header of one array; refuse unsafe types and sizes that are not those of the file."""
-    version = np.lib.format.read_magic(stream)
-    read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read_header is None:
-        raise ValueError(f"{entry.filename} has the unknown npy version {version}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that it was written by Python 2
-        header = _Header(*read_header(stream))
-    if header.dtype.hasobject:
-        raise ValueError(f"{entry.filename} holds Python objects; save numbers and strings only")
-    if header.dtype.itemsize == 0 and header.size:
-        raise ValueError(f"{entry.filename} has the type {header.dtype.str!r}, which holds nothing")
-    if header.size * header.dtype.itemsize != entry.file_size - stream.tell():
-        raise ValueError(
-            f"{entry.filename} claims the shape {header.shape}, which its size contradicts"
-        )
-    return header
-
-
 def _memory(archive: ZipFile, entry: ZipInfo) -> int:
-    """Return the bytes an array takes once it is numbers or names, as its header claims."""
+    """Return the bytes an array takes once it is numbers or names, as its header claims.
+
+    Unsafe types, and sizes that are not those of the file, are refused.
+    """
     with archive.open(entry) as stream:
-        header = _header(stream, entry)
-    least = _NAME_BYTES if header.dtype.kind in "SU" else _NUMBER_BYTES
-    return header.size * max(header.dtype.itemsize, least)
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read_header is None:
+            raise ValueError(f"{entry.filename} has the unknown npy version {version}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it was written by Python 2
+            shape, _, dtype = read_header(stream)
+        size = int(np.prod([int(side) for side in shape], dtype=object))
+        if dtype.hasobject:
+            raise ValueError(
+                f"{entry.filename} holds Python objects; save numbers and strings only"
+            )
+        if dtype.itemsize == 0 and size:
+            raise ValueError(f"{entry.filename} has the type {dtype.str!r}, which holds nothing")
+        if size * dtype.itemsize != entry.file_size - stream.tell():
+            raise ValueError(
+                f"{entry.filename} claims the shape {shape}, which its size contradicts"
+            )
+    return size * max(dtype.itemsize, _NAME_BYTES if dtype.kind in "SU" else _NUMBER_BYTES)
 
 
 def _array(archive: ZipFile, entry: ZipInfo) -> NDArray[Any]:
-    """Read one array."""
-    with archive.open(entry) as stream:
-        header = _header(stream, entry)
-        values = bytearray(header.size * header.dtype.itemsize)
-        _fill(values, stream)
-    array = np.frombuffer(values, header.dtype, header.size)
-    return array.reshape(header.shape, order="F" if header.is_fortran else "C")
-
-
-def _fill(values: bytearray, stream: IO[bytes]) -> None:
-    """Read a stream into place: an array is in memory once, not twice."""
-    rest = memoryview(values)
-    while len(rest):
-        piece = stream.read(min(len(rest), _CHUNK))
-        if not piece:
-            raise EOFError("it ends early")
-        rest[: len(piece)] = piece
-        rest = rest[len(piece) :]
-    stream.read(1)  # the end of a member is where its checksum is compared
+    """Read one array, whose header was checked."""
+    with archive.open(entry) as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that it was written by Python 2
+        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        stream.read(1)  # the end of a member is where its checksum is compared
+    return array
 
 
 def _matrix(arrays: dict[str, NDArray[Any]], key: str) -> Any:

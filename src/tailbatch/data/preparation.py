@@ -133,41 +133,18 @@ def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDa
 
 
 def check_preparation(name: str, *, error: type[TailbatchError] = DataError) -> None:
-    """Raise unless `prepare` knows a preparation.
-
-    Examples
-    --------
-    >>> check_preparation("top-2000")
-    >>> check_preparation("top-0")
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: unknown preparation 'top-0'; did you mean 'top-2000'? ...
-    """
+    """Raise unless `prepare` knows a preparation."""
     if not (isinstance(name, str) and (_TOP.fullmatch(name) or _MIN.fullmatch(name))):
         check_known("preparation", name, (*PREPARATIONS, "min-5", "top-2000"), error=error)
 
 
 def is_whole(preparation: str) -> bool:
-    """Return whether a preparation is a user's: every feature, and every label or the learnable ones.
-
-    Examples
-    --------
-    >>> is_whole("full"), is_whole("min-5"), is_whole("top-2000"), is_whole("paper")
-    (True, True, False, False)
-    """
+    """Return whether a preparation is a user's: every feature, and every label or the learnable ones."""
     return preparation == "full" or _MIN.fullmatch(preparation) is not None
 
 
 def with_enough_positives(dataset: MultiLabelDataset, min_positives: int) -> MultiLabelDataset:
-    """Leave out labels with fewer positives, and name them in the notices of the dataset.
-
-    Examples
-    --------
-    >>> Y = np.arange(30)[:, None] < [25, 1, 0]
-    >>> data = MultiLabelDataset.from_arrays(np.eye(30), Y, label_names=["bug", "typo", "none"])
-    >>> with_enough_positives(data, 5).label_names
-    ('bug',)
-    """
+    """Leave out labels with fewer positives, and name them in the notices of the dataset."""
     counts = np.asarray(dataset.Y.sum(axis=0)).ravel()
     kept = np.flatnonzero(counts >= min_positives)
     if not kept.size:
@@ -190,13 +167,7 @@ def with_enough_positives(dataset: MultiLabelDataset, min_positives: int) -> Mul
 
 
 def largest_columns(X: Features, count: int) -> IntArray:
-    """Return the `count` columns with the largest sums, in their order; ties go to the first.
-
-    Examples
-    --------
-    >>> largest_columns(np.array([[1.0, 5.0, 2.0, 2.0]]), 2)
-    array([1, 2])
-    """
+    """Return the `count` columns with the largest sums, in their order; ties go to the first."""
     order = np.argsort(-np.asarray(X.sum(axis=0)), kind="stable")
     return np.sort(order[:count])
 

@@ -1,7 +1,7 @@
 """Any multi-label file by one call: its format is found by content and name. LIBSVM is read here."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tailbatch.data.text import (
     SPREADSHEETS,
     TEXT_TABLES,
     at_line,
+    is_table,
     label_file,
     stem,
     suffix,
@@ -74,39 +75,40 @@ def load_dataset(
     tailbatch.errors.DataError: there is no file no-such-file.arff
     """
     path = Path(name_or_path)
-    if path.is_file():
-        name = catalog.known_name(path)
-    elif path.suffix or len(path.parts) != 1:
-        raise no_file(path)
-    else:
-        name = catalog.known(str(name_or_path)).name
-        path = catalog.find(name)
-    is_corpus = name is not None and catalog.known(name).is_corpus
-    reader = _word_counts if is_corpus else _reader(path)
-    if isinstance(reader, str):
+    if not path.is_file():
+        if path.suffix or len(path.parts) != 1:
+            raise no_file(path)
+        path = catalog.find(str(name_or_path))
+    entry, file = catalog.known_file(path) or (None, None)
+    form = "corpus" if entry and entry.is_corpus else _format(path)
+    if form == "table":
         columns = Columns(text, kinds or {}, missing, text_encoder, _columns(path, labels))
-        dataset = read_table(path, columns=columns, kind=reader)
+        dataset = read_table(path, columns=columns)
     elif text or kinds:
         raise DataError(
             f"{setting('text=')} and {setting('kinds=')} are for tables, and {path} is none; leave "
             "them out"
         )
+    elif form == "arff":
+        # Of a file it knows, the catalog also knows where the labels are.
+        asked = file.labels if labels is None and file else labels
+        dataset = read_arff(path, labels=asked, missing=missing)
+    elif labels is not None:
+        raise DataError(
+            f"{path} says itself which labels its rows have; leave {setting('labels=')} out"
+        )
+    elif form == "corpus":
+        dataset = load_texts(path).word_counts()
     else:
-        dataset = reader(path, labels, missing)
-    if name is not None:
-        catalog.check(dataset, name, source=path)
-        dataset = replace(dataset, name=name)
+        dataset = read_npz(path) if form == "npz" else read_libsvm(path)
+    if entry is not None:
+        catalog.check(dataset, entry.name, source=path)
+        dataset = replace(dataset, name=entry.name)
     return dataset
 
 
 def no_file(path: Path) -> DataError:
-    """Return the error for a file that is not there; it names one of nearly that name.
-
-    Examples
-    --------
-    >>> no_file(Path("no-such-file.arff"))
-    DataError('there is no file no-such-file.arff')
-    """
+    """Return the error for a file that is not there; it names one of nearly that name."""
     if path.is_dir():
         return DataError(f"there is no file {path}, only a folder")
     try:
@@ -118,8 +120,8 @@ def no_file(path: Path) -> DataError:
     return DataError(f"there is no file {path}{guess}")
 
 
-def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] | str:
-    """Return the reader for a file, or the kind of a table, by its content first and its name second."""
+def _format(path: Path) -> str:
+    """Return what a file is written as, by its content first and its name second."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)
@@ -127,7 +129,7 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] 
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     if magic == b"PAR1":
-        return "parquet"
+        return "table"
     if is_office or suffix(path) in SPREADSHEETS:
         raise DataError(f"{path} is a spreadsheet; save it as CSV and give that file")
     if suffix(path) in PICKLES:
@@ -136,45 +138,22 @@ def _reader(path: Path) -> Callable[[Path, Labels, Missing], MultiLabelDataset] 
             "frame.to_parquet() or frame.to_csv() and give that file"
         )
     if magic[:2] == b"PK":
-        return _npz
+        return "npz"
     _, block = next(text_blocks(path), (1, b""))
     lines = [line for line in block.split(b"\n")[:50] if line.strip() and line[:1] not in b"%#"]
     ending = suffix(path)
     if ending == ARFF or (lines and lines[0].lstrip().startswith(b"@")):
-        return _arff
+        return "arff"
     if not lines:
         raise DataError(f"{path} is empty: there is nothing to learn from")
-    if ending in JSON_LINES:
-        return "jsonl"
-    if ending not in TEXT_TABLES and _looks_like_libsvm(lines):
-        return _libsvm
-    if ending in TEXT_TABLES or any(mark in lines[0] for mark in (b",", b"\t", b";")):
-        return "csv"
+    if ending not in (*JSON_LINES, *TEXT_TABLES) and _looks_like_libsvm(lines):
+        return "libsvm"
+    if is_table(path) or any(mark in lines[0] for mark in (b",", b"\t", b";")):
+        return "table"
     raise DataError(
         f"cannot tell the format of {path}; known are ARFF, LIBSVM, CSV, TSV, JSON lines (.jsonl), "
         "Parquet and npz"
     )
-
-
-def _arff(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
-    # Of a file it knows, the catalog also knows where the labels are.
-    asked = catalog.label_columns(path) if labels is None else labels
-    return read_arff(path, labels=asked, missing=missing)
-
-
-def _libsvm(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
-    _refuse_labels(path, labels)
-    return read_libsvm(path)
-
-
-def _npz(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
-    _refuse_labels(path, labels)
-    return read_npz(path)
-
-
-def _word_counts(path: Path, labels: Labels, missing: Missing) -> MultiLabelDataset:
-    _refuse_labels(path, labels)
-    return load_texts(path).word_counts()
 
 
 def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
@@ -183,13 +162,6 @@ def _columns(path: Path, labels: Labels) -> int | str | list[str] | None:
             f"{setting('labels', str(labels))} is a file, and the labels of {path} are columns; name them"
         )
     return labels if labels is None or isinstance(labels, int | str) else list(labels)
-
-
-def _refuse_labels(path: Path, labels: Labels) -> None:
-    if labels is not None:
-        raise DataError(
-            f"{path} says itself which labels its rows have; leave {setting('labels=')} out"
-        )
 
 
 _ROW = re.compile(rb"\s*(?:\d+(?:,\d+)*)?(?:(?:^|\s+)\d+:[-+.\deE]+)*\s*(?:#.*)?")
@@ -202,29 +174,14 @@ def _looks_like_libsvm(lines: Sequence[bytes]) -> bool:
     return any(b":" in row for row in rows) and all(_ROW.fullmatch(row) for row in rows)
 
 
-def read_libsvm(path: str | Path) -> MultiLabelDataset:
-    r"""Read a multi-label LIBSVM file, plain or gzip.
+def read_libsvm(path: Path) -> MultiLabelDataset:
+    """Read a multi-label LIBSVM file, plain or gzip.
 
     Labels and features keep their numbers as names: label ``3`` and ``feature_5``. Features count
     from 0 if a 0 occurs or the first line holds the sizes ``n d q``, as in the files of the
     Extreme Classification Repository; else from 1. Labels are those that occur; with sizes, those
     that never occur have columns too.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny.svm")
-    >>> _ = path.write_text("1,3 1:0.2 2:1\n 2:0.5\n")
-    >>> data = read_libsvm(path)
-    >>> data.label_names, data.feature_names
-    (('1', '3'), ('feature_1', 'feature_2'))
     """
-    path = Path(path)
     features, labels = CsrBuilder(np.float64), CsrBuilder(np.bool_)
     sizes: tuple[int, ...] | None = None
     for line, block in text_blocks(path):

@@ -22,21 +22,6 @@ class CsrBuilder:
 
     Bytes are appended to `bytearray` buffers, which grow in place, and the array uses them as they
     are: the peak of memory is little more than the result.
-
-    Parameters
-    ----------
-    dtype
-        Of the values.
-
-    Examples
-    --------
-    >>> rows = CsrBuilder(np.float64)
-    >>> rows.append(np.array([2, 0]), np.array([0, 2]), np.array([0.5, 1.0]))
-    >>> rows.append(np.array([1]), np.array([1]), np.array([2.0]))
-    >>> rows.build(3).toarray()
-    array([[0.5, 0. , 1. ],
-           [0. , 0. , 0. ],
-           [0. , 2. , 0. ]])
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -84,15 +69,7 @@ Block: TypeAlias = OneHot | NDArray[np.float64] | csr_array
 
 
 def side_by_side(blocks: Sequence[Block], n_rows: int) -> Any:
-    """Join blocks of columns: CSR where one of them is, or where most of it would be zeros.
-
-    Examples
-    --------
-    >>> color = OneHot(np.array([1, 0], dtype=np.int32), 2)
-    >>> side_by_side([np.array([[0.5], [2.0]]), color], 2)
-    array([[0.5, 0. , 1. ],
-           [2. , 1. , 0. ]])
-    """
+    """Join blocks of columns: CSR where one of them is, or where most of it would be zeros."""
     widths = [part.n_levels if isinstance(part, OneHot) else part.shape[1] for part in blocks]
     n_one_hot = sum(part.n_levels - 1 for part in blocks if isinstance(part, OneHot))
     if any(isinstance(part, csr_array) for part in blocks) or _is_better_sparse(
@@ -124,23 +101,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberedNames(Sequence[str]):
-    """The names ``feature_5``, ``feature_6`` and so on; equal to the tuple of them.
-
-    Parameters
-    ----------
-    prefix
-        What stands before the number.
-    numbers
-        The numbers, in steps of 1.
-
-    Examples
-    --------
-    >>> names = NumberedNames("feature_", range(1, 10_000_001))
-    >>> names[41], len(names), names[:2]
-    ('feature_42', 10000000, ('feature_1', 'feature_2'))
-    >>> NumberedNames("label_", range(2))
-    ('label_0', 'label_1')
-    """
+    """The names ``feature_5``, ``feature_6`` and so on; equal to the tuple of them."""
 
     prefix: str
     numbers: range

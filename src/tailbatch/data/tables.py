@@ -49,30 +49,9 @@ class EmptyTableError(DataError):
     """A table without rows."""
 
 
-def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -> MultiLabelDataset:
-    r"""Read a table with its labels: CSV or TSV with a header line, Parquet, or JSON lines.
-
-    Parameters
-    ----------
-    path
-        The file. Tabs, commas or semicolons separate the columns of a text, whichever its header has
-        most; it may be packed with gzip. Parquet needs the extra ``parquet``.
-    columns
-        Where the labels are, and what to take the other columns for.
-    kind
-        As in `read_frame`.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny.csv")
-    >>> _ = path.write_text("length,color,tag_a,tag_b\n1.5,red,1,0\n2,blue,0,0\n3,red,1,1\n")
-    >>> data = read_table(path, columns=Columns(labels="tag_"))
-    >>> data.feature_names, data.label_names
-    (('length', 'color=blue', 'color=red'), ('tag_a', 'tag_b'))
-    """
-    path = Path(path)
-    frame, notices = read_frame(path, as_text=columns.as_text, kind=kind)
+def read_table(path: Path, *, columns: Columns) -> MultiLabelDataset:
+    """Read a table with its labels: CSV or TSV with a header line, Parquet, or JSON lines."""
+    frame, notices = read_frame(path, as_text=columns.as_text)
     try:
         if columns.labels is None:
             raise DataError(f"it does not say which columns are labels; {_where_labels(frame)}")
@@ -86,7 +65,7 @@ def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -
             text_encoder=columns.text_encoder,
         )
     except DataError as error:
-        if frame.shape[1] == 1 and (kind or _table_kind(path)) == "csv":
+        if frame.shape[1] == 1 and _table_kind(path) == "csv":
             raise DataError(
                 f"{path} has one column, {str(frame.columns[0])!r:.60}: no comma, semicolon or tab is in "
                 "its first line; save it with one of them between the columns"
@@ -95,22 +74,10 @@ def read_table(path: str | Path, *, columns: Columns, kind: str | None = None) -
     return replace(dataset, notices=(*notices, *dataset.notices))
 
 
-def read_frame(
-    path: str | Path, *, as_text: Collection[str] = (), kind: str | None = None
-) -> tuple["pd.DataFrame", list[str]]:
-    """Read a table as a data frame, whose index names lines where that is possible, and notices.
-
-    Parameters
-    ----------
-    path
-        The file.
-    as_text
-        Columns of a CSV or TSV file that stay text, whatever they look like.
-    kind
-        ``"parquet"``, ``"jsonl"`` or ``"csv"``; None finds out by content and name.
-    """
-    path = Path(path)
-    if (kind or _table_kind(path)) == "parquet":
+def read_frame(path: Path, *, as_text: Collection[str] = ()) -> tuple["pd.DataFrame", list[str]]:
+    """Read a table as a data frame, whose index names lines where that is possible, and notices."""
+    kind = _table_kind(path)
+    if kind == "parquet":
         return _parquet_frame(path), []
     raw = b"".join(block for _, block in text_blocks(path))
     try:
@@ -120,7 +87,7 @@ def read_frame(
         text = raw.decode("latin-1")
         notices = [f"line {line} is not UTF-8, so the file is read as Latin-1"]
         _LOGGER.warning("%s: %s", path, notices[0])
-    if (kind or _table_kind(path)) == "jsonl":
+    if kind == "jsonl":
         return _json_lines(path, text), notices
     return _parse(path, text, as_text), notices
 
@@ -139,15 +106,7 @@ def _table_kind(path: Path) -> str:
 
 
 def no_features(dataset: MultiLabelDataset) -> DataError:
-    """Return the error for a table whose columns are all labels or left out.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> data = MultiLabelDataset.from_frame(pd.DataFrame({"a": [0, 1]}), labels=["a"], name="mine")
-    >>> no_features(data)
-    DataError('mine has labels only: add the columns to predict them from')
-    """
+    """Return the error for a table whose columns are all labels or left out."""
     taken = {} if dataset.columns is None else dataset.columns.taken
     if not taken:
         return DataError(f"{dataset.name} has labels only: add the columns to predict them from")

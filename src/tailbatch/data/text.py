@@ -33,13 +33,7 @@ def at_line(path: Path, line: int, message: str) -> DataError:
 
 
 def filled_in(counts: Mapping[str, int]) -> str:
-    """Say in one line which columns had missing values, which were filled in.
-
-    Examples
-    --------
-    >>> filled_in({"length": 12, "color": 2})
-    "filled in 14 missing values with means or most frequent values: 'length' (12), 'color' (2)"
-    """
+    """Say in one line which columns had missing values, which were filled in."""
     shown = ", ".join(f"{name!r:.40} ({count:,})" for name, count in list(counts.items())[:5])
     more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
     total = sum(counts.values())
@@ -48,13 +42,7 @@ def filled_in(counts: Mapping[str, int]) -> str:
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without ``.arff`` and the like, with or without ``.gz``.
-
-    Examples
-    --------
-    >>> stem(Path("data/yeast-v1.2.arff.gz"))
-    'yeast-v1.2'
-    """
+    """Return a file's name without ``.arff`` and the like, with or without ``.gz``."""
     return Path(path.name.removesuffix(".gz")).stem
 
 
@@ -64,13 +52,7 @@ def _unpacked_limit(packed_bytes: int) -> int:
 
 
 def array_limit(packed_bytes: int) -> int:
-    """Return how many bytes the arrays of a file of that size may take in memory.
-
-    Examples
-    --------
-    >>> array_limit(1000) >> 20, array_limit(10 << 20) >> 20, array_limit(1 << 30) >> 30
-    (256, 1000, 8)
-    """
+    """Return how many bytes the arrays of a file of that size may take in memory."""
     return min(MAX_BYTES, max(MAX_ARRAY_BYTES, MAX_EXPANSION * packed_bytes))
 
 
@@ -79,14 +61,6 @@ def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
 
     Lines end in ``\n`` whatever they end with in the file; the last one may lack it. A UTF-8 byte
     order mark is left out.
-
-    Examples
-    --------
-    >>> import gzip, pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "two.txt.gz")
-    >>> _ = path.write_bytes(gzip.compress(b"one\r\ntwo"))
-    >>> list(text_blocks(path))
-    [(1, b'one\n'), (2, b'two')]
     """
     line = 1
     pending: list[bytes] = []
@@ -180,35 +154,17 @@ _LABEL_FILE = ".xml"
 
 
 def suffix(path: str | Path) -> str:
-    """Return the ending of a file's name in small letters, ``.gz`` aside.
-
-    Examples
-    --------
-    >>> suffix("data/Yeast.ARFF.gz"), suffix("debtags")
-    ('.arff', '')
-    """
+    """Return the ending of a file's name in small letters, ``.gz`` aside."""
     return Path(Path(path).name.lower().removesuffix(".gz")).suffix
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file is a table by its name: CSV, TSV, JSON lines (plain or gzip) or Parquet.
-
-    Examples
-    --------
-    >>> is_table("new.csv.gz"), is_table("yeast.arff")
-    (True, False)
-    """
+    """Whether a file is a table by its name: CSV, TSV, JSON lines (plain or gzip) or Parquet."""
     return suffix(path) in (*TEXT_TABLES, *JSON_LINES, PARQUET)
 
 
 def label_file(labels: object) -> Path | None:
-    """Return the MULAN XML file that `labels` names, None where it names columns.
-
-    Examples
-    --------
-    >>> label_file("yeast.xml").name, label_file(Path("labels")).name, label_file("topic_")
-    ('yeast.xml', 'labels', None)
-    """
+    """Return the MULAN XML file that `labels` names, None where it names columns."""
     if isinstance(labels, str) and labels.lower().endswith(_LABEL_FILE):
         return Path(labels)
     return labels if isinstance(labels, Path) else None
