@@ -75,7 +75,8 @@ def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -
             _flush(temporary)
         except OSError as error:
             # The system names no file when a write fails, such as on a full disk.
-            error.filename = error.filename or str(target)
+            if error.errno is not None:  # others are not the system's, and have a message only
+                error.filename = error.filename or str(target)
             raise
         temporary.replace(target)
     _flush(target.parent)
