@@ -1,9 +1,8 @@
 """Checkpoints: a training's whole state in one safetensors file, and what must agree to continue it.
 
-The tensors are the file's tensors; everything else is JSON in its header. One file means one atomic
-rename, and nothing on the read path can execute code. The JSON begins with a seal: the SHA-256 of the
-whole file, computed with zeros in place of the seal. Any changed bit is therefore detected before
-anything in the file is used.
+The tensors are the file's tensors; everything else is JSON in its header, so nothing that is read can
+execute code. The JSON begins with a seal: the SHA-256 of the whole file, computed with zeros in place of
+the seal. Any changed bit is therefore detected before anything in the file is used.
 """
 
 import hashlib
@@ -27,8 +26,8 @@ from tailbatch.losses import LOSSES, Loss
 from tailbatch.training.progress import Progress
 
 VERSION = 2
+# Raised by values of the wrong kind, when a readable file was made for something else.
 MALFORMED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
-"""Raised by values of the wrong kind, when a readable file was made for something else."""
 _HEADER = "tailbatch"
 _BLANK = "0" * 64
 _MARK = rb'{"__metadata__":{"tailbatch":"{\"seal\": \"'
@@ -166,10 +165,7 @@ def save_training(path: Path, progress: Progress) -> None:
 
 
 def resume_training(path: Path, progress: Progress) -> None:
-    """Continue from a checkpoint of the same plan, model, data, selector and seed.
-
-    A checkpoint of another training is refused, and leaves model and selector as they were.
-    """
+    """Continue from a checkpoint of the same training; another is refused, and changes nothing."""
     state = load_checkpoint(path)
     try:
         _refuse_other_settings(state["settings"], _settings(progress))

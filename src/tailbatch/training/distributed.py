@@ -32,10 +32,7 @@ class DistributedSelector:
     The batches are those of one process, ``batch_size`` is global, and each rank gets a slice of every
     batch. A rank left empty by a short batch gets the batch's first sample with a `loss_scale` of 0, so
     that no rank falls behind. Without a process group there is one rank: the same script also runs alone.
-
-    The losses of a batch are exchanged in one collective over gloo, as float32, with the batch number,
-    so that ranks at different batches raise an error instead of mixing up losses. A rank that fails
-    tells the others why; ranks wait for each other at most ``TAILBATCH_RANK_TIMEOUT`` seconds (1800).
+    A rank that fails tells the others why; they wait at most ``TAILBATCH_RANK_TIMEOUT`` seconds (1800).
 
     Parameters
     ----------
@@ -94,7 +91,7 @@ class DistributedSelector:
 
     @property
     def n_ranks(self) -> int:
-        """How many processes take part: those of the process group, or 1 while there is none."""
+        """How many processes take part; 1 while there is no process group."""
         return self._n_ranks if self._agreed else this_group().n_ranks
 
     @property
@@ -131,8 +128,8 @@ class DistributedSelector:
     def loss_scale(self, index: npt.ArrayLike | None = None) -> float:
         """Return what to multiply this rank's mean loss by: local batch * ranks / global batch.
 
-        Averaging the ranks' gradients, as DDP does, then gives the gradient of the global mean,
-        whatever the sizes of the slices. `index` as for `observe`, and before it.
+        Averaging the ranks' gradients, as DDP does, then gives the gradient of the global mean. `index`
+        as for `observe`, and before it.
         """
         part = self._out[self._find(index)]
         return 0.0 if part.padded else len(part.local) * self._n_ranks / len(part.whole)

@@ -15,8 +15,8 @@ from tailbatch.models import MultiLabelModel
 from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
 
+# Steps after which weights with sparse gradients are decayed, by all of these steps' decay at once.
 DECAY_EVERY = 16
-"""Steps after which weights with sparse gradients are decayed, by all of these steps' decay at once."""
 
 _BLOCK = 256  # rows
 _EPOCHS_TRIED = 1_000  # of an endless training, by `check_scheduler`
@@ -183,8 +183,8 @@ def _cosine_factor(step: int, warm_up: int, total: int) -> float:
 class LearningRate:
     """The rates of a plan: each parameter group's own rate times the schedule's factor for the step.
 
-    A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, and is then left to the
-    torch scheduler, if any, once per epoch; a cosine one follows `_cosine_factor` throughout.
+    A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, then a torch scheduler may
+    change it once per epoch; a cosine one follows `_cosine_factor` throughout.
 
     Examples
     --------
@@ -244,12 +244,8 @@ class LearningRate:
 def check_scheduler(plan: TrainingPlan) -> None:
     """Raise unless a plan's scheduler is known and its options take it through all epochs.
 
-    The scheduler is made and stepped for one weight that is never trained, so that a mistake is
-    reported when training is planned, not in its last epoch.
-
     Examples
     --------
-    >>> check_scheduler(TrainingPlan(scheduler="StepLR", scheduler_options={"step_size": 30}))
     >>> check_scheduler(TrainingPlan(scheduler="SteppLR"))
     Traceback (most recent call last):
     ...
@@ -257,7 +253,8 @@ def check_scheduler(plan: TrainingPlan) -> None:
     """
     if plan.scheduler is None:
         return
-    # By name first: the first optimizer of a process takes seconds to import.
+    # It is stepped for a weight that nobody trains, so that a mistake is reported when training is
+    # planned, not in its last epoch. By name first: the first optimizer of a process takes seconds.
     check_known("scheduler", plan.scheduler, lr_scheduler.__all__, error=TrainingError)
     optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=plan.lr)
     rate = LearningRate(optimizer, plan, steps_per_epoch=1)
@@ -317,7 +314,7 @@ class WeightAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Use the average as the model's weights inside the block; restore its own weights afterwards."""
+        """Use the average as the model's weights inside the block."""
         self._swap()
         try:
             yield

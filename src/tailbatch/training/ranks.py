@@ -26,9 +26,7 @@ _TOLD = "_tailbatch_ranks_know"
 
 
 class Ranks:
-    """The ranks of one process group, as one of them sees them; or this process alone.
-
-    `store` is the one the process group was made with, None without a group.
+    """The ranks of one process group, as one of them sees them; or, without a store, one process.
 
     Examples
     --------

@@ -10,16 +10,12 @@ from torch import Tensor
 from tailbatch.data import Features, LabelMatrix, MultiLabelDataset
 from tailbatch.models import MultiLabelModel
 
-_SPARSE_SHARE = 0.1
-"""Share of nonzero features up to which sparse products are faster than dense ones (measured)."""
-
+_SPARSE_SHARE = 0.1  # of features not zero, up to which sparse products are faster (measured)
 _SCORED_ROWS = 1024  # at a time
 
 
 def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | str = "cpu") -> bool:
     """Whether a model should get sparse batches of X: it accepts them, and X is sparse enough.
-
-    On accelerators batches are dense: they are cheap there, and not every device has the kernels.
 
     Examples
     --------
@@ -27,6 +23,7 @@ def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | s
     >>> prefers_sparse(MLP(20, 2), sparse.csr_array(np.eye(20)))
     True
     """
+    # On accelerators dense batches are cheap, and not every device has the sparse kernels.
     if not model.takes_sparse or not sparse.issparse(X) or torch.device(device).type != "cpu":
         return False
     return bool(sparse.csr_array(X).nnz <= _SPARSE_SHARE * X.shape[0] * X.shape[1])
@@ -35,9 +32,8 @@ def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | s
 class Rows:
     """The rows of one matrix, held once and fetched by index as float32 tensors on a device.
 
-    A dense matrix is held on the device. A CSR matrix stays CSR, and only the rows of a batch are
-    expanded, or returned as CSR tensors with `sparse_batches` (see `prefers_sparse`). Labels take one
-    byte each.
+    A CSR matrix stays CSR; only the rows of a batch are expanded, or with `sparse_batches` returned as
+    CSR tensors (see `prefers_sparse`). Labels take one byte each.
 
     Examples
     --------
@@ -98,11 +94,6 @@ class Rows:
 
         The mean over columns of 1 - (1 - s)^b, where s is the share of rows with a value; 1 for batches
         that are not sparse.
-
-        Examples
-        --------
-        >>> Rows(sparse.csr_array(np.eye(4)), sparse_batches=True).share_in_use(1)
-        0.25
         """
         if isinstance(self._matrix, Tensor) or not self._sparse_batches or self._n_rows == 0:
             return 1.0
@@ -111,9 +102,7 @@ class Rows:
 
 
 def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
-    """Apply a model, or its ``predict_proba``, to all rows, a bounded number at a time; return (n, q).
-
-    No gradient is kept.
+    """Apply a model, or its ``predict_proba``, to all rows without gradient; return (n, q).
 
     Examples
     --------

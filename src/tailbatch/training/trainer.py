@@ -30,8 +30,8 @@ from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.progress import Callback, Progress, Training
 from tailbatch.training.ranks import telling_ranks, this_group
 
+# Share of the features in a batch below which gradients are sparse, where the optimizer takes them.
 _SPARSE_GRADIENTS = 0.5
-"""Share of the features in a batch below which gradients are sparse, where the optimizer takes them."""
 
 
 class Trainer:
@@ -105,9 +105,9 @@ class Trainer:
     ) -> Training:
         """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
 
-        The last epoch counts as the best if no validation row or label can be scored. In a process group
-        each rank trains on its slice of every batch, all end with the same weights, and only rank 0
-        writes checkpoints and calls callbacks.
+        The last epoch is the best if nothing can be scored. In a process group each rank trains on its
+        slice of every batch, all end with the same weights, and only rank 0 writes checkpoints and calls
+        callbacks.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Trainer:
             return progress.result()
 
     def _train_epoch(self, progress: Progress, signals: list[signal.Signals]) -> None:
-        """Train on the batches of an epoch, or as many as the remaining steps allow, and evaluate it."""
+        """Train on the batches of an epoch, as far as the remaining steps allow, and evaluate it."""
         is_first = progress.ranks is None or progress.ranks.rank == 0
         callbacks, selector = self.callbacks if is_first else (), progress.view
         progress.model.train()
@@ -261,12 +261,9 @@ class Trainer:
 
 @contextmanager
 def _noting_signals() -> Iterator[list[signal.Signals]]:
-    """Turn SIGTERM and Ctrl-C into a list of signals that the loop reads between two steps.
-
-    Handlers can only be set in the main thread; elsewhere the list stays empty. The previous handlers
-    are restored when the block ends.
-    """
+    """Turn SIGTERM and Ctrl-C into a list of signals that the loop reads between two steps."""
     noted: list[signal.Signals] = []
+    # Python lets only the main thread set handlers; elsewhere the host hears the signals.
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
@@ -301,7 +298,7 @@ def _weighted_step(
     selector: Selector | DistributedSelector,
     sample_weight: NDArray[np.float64] | None = None,
 ) -> Step:
-    """Return a model's step, with the latest batch's importance weights and its rows' own, if any."""
+    """Return a model's step with the batch's importance weights and its rows' own, if any."""
     weights = selector.unequal_weights() if selector.corrected else None
     if sample_weight is not None:
         weights = sample_weight * (1 / len(sample_weight) if weights is None else weights)
