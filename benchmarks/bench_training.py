@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.harness import interleaved, publish, table
 from tailbatch.data import Parts, load_dataset, split, stratified_folds
 from tailbatch.metrics import evaluate
-from tailbatch.models import SparseLinear, make_model, reusing_gradients
+from tailbatch.models import SparseLinear, make_model, own_gradients
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
 from tailbatch.training import Callback, LabeledRows, Rows, Trainer
@@ -194,7 +194,7 @@ def bare_loop(parts: Parts, *, sparse_rows: bool) -> None:
     model = nn.Sequential(first, nn.ReLU(), nn.Dropout(0.2), nn.Linear(512, train.n_labels))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=1e-4, fused=True)
     best, kept = -1.0, model.state_dict()
-    with reusing_gradients(model):
+    with own_gradients(model, sparse=False):
         for _ in range(LOOP_EPOCHS):
             model.train()
             for index in torch.split(torch.randperm(train.n_samples), BATCH):

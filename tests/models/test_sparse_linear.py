@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import nn
 
-from tailbatch.models import MLP, SparseLinear, reusing_gradients, sparse_gradients, wrap
+from tailbatch.models import MLP, SparseLinear, own_gradients, wrap
 from tailbatch.models.sparse_linear import csr_rows
 
 BATCHES = arrays(
@@ -29,7 +29,7 @@ def pair(d, h):
 def test_forward_and_backward_are_those_of_a_dense_layer(batch, reuse):
     layer, reference = pair(batch.shape[1], 3)
     x = torch.from_numpy(batch)
-    with reusing_gradients(layer) if reuse else torch.enable_grad():
+    with own_gradients(layer, sparse=False) if reuse else torch.enable_grad():
         for rows in (x, x.flip(0), x[:1]):  # other features in use each time
             layer.zero_grad()
             reference.zero_grad()
@@ -52,7 +52,7 @@ def test_without_reuse_gradients_add_up():
 
 def test_the_gradient_is_written_in_place_and_given_back_at_the_end():
     layer, x = SparseLinear(4, 2), torch.eye(4)
-    with reusing_gradients(layer):
+    with own_gradients(layer, sparse=False):
         places = set()
         for rows in (x[:2], x[1:]):
             layer.zero_grad(set_to_none=True)
@@ -65,7 +65,7 @@ def test_the_gradient_is_written_in_place_and_given_back_at_the_end():
 def test_a_sparse_gradient_has_the_features_of_the_batch():
     layer, reference = pair(6, 3)
     x = torch.eye(6)[[4, 1, 4]]
-    with sparse_gradients(layer):
+    with own_gradients(layer, sparse=True):
         layer(x.to_sparse_csr()).square().sum().backward()
         gradient = layer.weight.grad
         assert gradient._indices().tolist() == [[1, 4]]

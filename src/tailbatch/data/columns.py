@@ -45,7 +45,7 @@ from tailbatch.data.column_parts import (
 from tailbatch.data.labels import FrameLabels, nearly_equal
 from tailbatch.data.sparse import Block, first_repeated, side_by_side
 from tailbatch.data.text import filled_in
-from tailbatch.errors import DataError, require, setting
+from tailbatch.errors import DataError, setting
 from tailbatch.registry import check_known
 
 if TYPE_CHECKING:
@@ -345,16 +345,6 @@ class FittedColumns:
             for name, (kind, why, form) in state["taken"].items()
         }
         return cls(Columns(**state["columns"]), tuple(parts), taken)
-
-
-def needs_columns(X: Any) -> bool:
-    """Whether X is a data frame with text or gaps, which scikit-learn's own checks refuse."""
-    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
-        return False
-    pd = require("pandas", extra="cli")
-    if not all(pd.api.types.is_numeric_dtype(kind) for kind in set(X.dtypes)):
-        return True
-    return bool(X.isna().to_numpy().any())
 
 
 def giveaway(fitted: FittedColumns, X: Any, Y: Any, label_names: Sequence[str]) -> str | None:

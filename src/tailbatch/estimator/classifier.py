@@ -285,6 +285,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             data, held_out, fraction=self.validation_fraction, scale=scale, seed=seed
         )
         if weights is not None:
+            # A mean of 1 over the rows that are trained on, so that lr and decay mean what they say.
             weights = weights[kept] / weights[kept].mean()
         if self.class_weight is not None:
             classes = self.classes_ if self._is_binary else None
@@ -297,6 +298,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
         )
         self.minority_labels_ = parts.minority
+        # The kept epoch's, calibrated as `predict` calibrates them.
         scores = None
         if parts.validation.n_samples:
             scores = probabilities_of(logits_of(self.model_, parts.validation.X))
@@ -358,12 +360,12 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             (n,) how much each row counts.
         """
         check_is_fitted(self, "thresholds_")
-        if self._is_binary:
+        if self._is_binary:  # the classes may be texts, which scikit-learn compares itself
             accuracy: float = super().score(X, y, sample_weight)
             return accuracy
         labels = self._labels(y)
         right = self.predict(X) == dense(labels.values)
-        if labels.missing is not None:
+        if labels.missing is not None:  # what nobody knows cannot be wrong
             right |= dense(labels.missing)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return float(np.average(right.all(axis=1), weights=weights))
@@ -430,6 +432,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
         self.columns_, encoded_X = fitted_columns(self.columns, X)
+        # Scikit-learn checks shapes and kinds; NaN is named by `checked_features`, with its column.
         features, labels = validate_data(
             self,
             encoded_X,
@@ -455,8 +458,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         )
         self.label_names_ = tuple(data.label_names)
         told = self.columns_ and giveaway(self.columns_, data.X, data.Y, data.label_names)
-        if told:
+        if told:  # a column written after the labels makes every score too good to be true
             _log.warning("%s", told)
+        # A model must not depend on the container that its rows came in.
         return replace(data, X=stored_by_values(data.X), missing=given.missing)
 
     def _validation_data(self, given: Any) -> MultiLabelDataset:
@@ -489,6 +493,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """Return labels with the columns of the training rows."""
         if self._is_binary:
             return Labels((np.asarray(Y) == self.classes_[1])[:, None], self.label_names_, None)
+        # By name, because columns in another order would be learned as other labels.
         columns = getattr(Y, "columns", None)
         if columns is not None and tuple(map(str, columns)) != self.label_names_:
             raise DataError(

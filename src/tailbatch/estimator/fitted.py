@@ -150,6 +150,7 @@ class Fitted:
             raise ValueError(
                 f"its columns give {len(columns.feature_names)} features, not {n_features}"
             )
+        # A table's own columns, where it was one; the model sees the features they became.
         names, n_given = state["feature_names"], n_features
         if names is not None:
             n_given = (
@@ -169,6 +170,7 @@ class Fitted:
             state["loss"],
         )
         model = model.to(choose_device(device)).eval()
+        # One row tells: a weight that is not a number spoils every score.
         if not np.isfinite(logits_of(model, np.zeros((1, n_features)))).all():
             raise ModelError("its weights are not numbers")
         return settings, cls(
@@ -298,6 +300,7 @@ def _label_rows(fitted: Fitted) -> list[str]:
         "threshold |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
+    # The rarest labels are what the card is read for, and a long table is read from its top.
     for label in np.argsort(positives, kind="stable").tolist():
         numbers = [table[name][label] for name in ("average_precision", "auc", "precision", "recall",
                                                    "f", "threshold")]  # fmt: skip

@@ -155,7 +155,7 @@ def divided(
         )
         rows, held_out = fold.train, data.take(fold.validation)
     else:
-        rows = np.arange(data.n_samples)
+        rows = np.arange(data.n_samples)  # in order, as a split leaves them
     train, none = data.take(rows), data.take([])
     held_out = none if held_out is None else held_out
     if train.missing is not None and train.missing.sum() == np.prod(train.missing.shape):
@@ -163,6 +163,7 @@ def divided(
             "every label of the training rows is missing: there is nothing to learn from; give Y zeros "
             "and ones where they are known"
         )
+    # By training rows only: what held-out rows say would make their scores look better than they are.
     scaling = scale if isinstance(scale, Scaling) else fit_scaling(scale, train.X)
     if scaling is not None:
         train = replace(train, X=scaling.transform(train.X))
@@ -173,7 +174,7 @@ def divided(
 def logits_of(model: MultiLabelModel, X: Features) -> NDArray[np.float32]:
     """Return a model's calibrated logits for scaled features, (n, q)."""
     device = next(model.parameters()).device
-    model.eval()
+    model.eval()  # a user may have trained it further
     rows = Rows(X, device, sparse_batches=prefers_sparse(model, X, device))
     return score_rows(lambda x: model.calibrated(model(x)), rows)
 
@@ -304,6 +305,7 @@ class Fit:
     def _loss(self) -> Any:
         """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
         loss, options = self.settings["loss"], nested(self.settings, "loss__")
+        # Two weights on one positive would multiply, and no threshold could take both back.
         if self.positive_weights is not None:
             if options or loss not in (None, "bce"):
                 raise ModelError(
@@ -324,7 +326,7 @@ class Fit:
     def _score(self, attempt: _Attempt) -> float:
         """Return how good an attempt is; higher is better."""
         score = attempt.training.best.validation[self.plan.best_by]
-        if math.isnan(score):
+        if math.isnan(score):  # which `max` would keep if it came first
             return -math.inf
         return score if METRICS[self.plan.best_by].higher_is_better else -score
 
@@ -368,6 +370,7 @@ def weights_of_positives(
         return np.array([positive / negative])
     labels = list(train.label_names)
     if isinstance(class_weight, Mapping):
+        # Scikit-learn's tables have columns for keys, ours names.
         named = {
             labels[key] if isinstance(key, int) and 0 <= key < len(labels) else key: value
             for key, value in class_weight.items()
@@ -409,6 +412,7 @@ def _by_position(values: Any, n_labels: int) -> NDArray[np.float64]:
             f"class_weight must have one entry for each of {n_labels} labels, got {len(listed)}"
         )
     if all(isinstance(entry, Mapping) for entry in listed):
+        # Only the ratio counts: a false alarm costs 1.
         pairs = [_by_name(entry, [0, 1], "class") for entry in listed]
         return np.array([positive / negative for negative, positive in pairs])
     return _checked(listed, values)
@@ -447,6 +451,7 @@ def _start_from(earlier: MultiLabelModel, model: MultiLabelModel) -> None:
 
 def _suggestion(name: str, own: list[str], model: object) -> str | None:
     """Return the setting that a wrong name probably means, if there is one."""
+    # The classifier's own settings come last and win over fields of the same name.
     known = {field: f"plan__{field}" for field in _PLAN}
     known |= {option: f"model__{option}" for option in _hyperparameters(model)}
     known |= {setting: setting for setting in own}
@@ -461,4 +466,4 @@ def _hyperparameters(model: object) -> list[str]:
         return []
     if not (isinstance(kind, type) and issubclass(kind, MultiLabelModel)):
         return []
-    return list(inspect.signature(kind).parameters)[2:]
+    return list(inspect.signature(kind).parameters)[2:]  # without the widths of x and y

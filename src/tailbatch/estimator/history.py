@@ -52,6 +52,7 @@ class History(tuple[Epoch, ...]):
         best_by
             The validation metric that chose it.
         """
+        # A tuple takes its items in __new__, so the two attributes are set here as well.
         history = super().__new__(cls, epochs)
         history.best_epoch, history.best_by = best_epoch, best_by
         return history
@@ -61,7 +62,7 @@ class History(tuple[Epoch, ...]):
         return (tuple(self),), {"best_epoch": self.best_epoch, "best_by": self.best_by}
 
     def __repr__(self) -> str:
-        table = EpochTable(self.best_by)
+        table = EpochTable(self.best_by)  # the same lines as verbose=1 prints
         lines = [*table.head()]
         for epoch in self._shown():
             lines.append("..." if epoch is None else table.line(epoch, self._is_best(epoch)))

@@ -15,11 +15,10 @@ from sklearn.utils.multiclass import type_of_target
 
 from tailbatch.data import Columns, FittedColumns, LabelMatrix, MultiLabelDataset
 from tailbatch.data.column_parts import NumberPart
-from tailbatch.data.columns import needs_columns
 from tailbatch.data.labels import frame_labels, rows_of_series, stored_labels
 from tailbatch.data.sparse import first_repeated
 from tailbatch.data.tables import read_frame
-from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, setting
+from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, require, setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +57,14 @@ def read_labels(Y: Any, names: Sequence[str] | None, missing_labels: str) -> Lab
     if missing_labels not in ("error", "mask"):
         raise DataError(f'missing_labels must be "error" or "mask", got {missing_labels!r:.60}')
     Y = rows_of_series(Y, known=names is not None)
+    # Lists of names come first: NumPy would make texts of them, or refuse rows of unequal lengths.
     if _lists_names(Y):
         _refuse_two_readings(Y)
         known = tuple(sorted(_all_names(Y))) if names is None else tuple(names)
         if not known:
             raise DataError("no row of Y has a label: name the labels with label_names=")
         return Labels(_matrix_of_names(Y, known), known, None)
-    if names is None:
+    if names is None:  # label_names= wins over the names of a frame
         names = getattr(Y, "columns", None)
     where = _missing_cells(Y)
     if where is None:
@@ -87,7 +87,7 @@ def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> An
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(f"sample_weight must hold numbers, got {sample_weight!r:.60}") from None
-    if weights.ndim == 0:
+    if weights.ndim == 0:  # scikit-learn takes one number for all rows
         weights = np.full(n_samples, weights)
     if weights.shape != (n_samples,):
         raise DataError(
@@ -100,6 +100,7 @@ def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> An
         raise DataError(
             "sample_weight is zero for every row: give at least one row a weight above 0"
         )
+    # Without weights a model of one's own need not take any.
     return None if (weights == weights[0]).all() else weights
 
 
@@ -138,6 +139,7 @@ def checked_thresholds(thresholds: Any, n_labels: int) -> NDArray[np.float64] | 
 
 def two_classes(y: NDArray[Any]) -> NDArray[Any]:
     """Return the two classes of a one-dimensional target, ascending."""
+    # Scikit-learn's words for the kind, as its own checks expect them in the message.
     kind = type_of_target(y, input_name="Y", raise_unknown=True)
     if kind != "binary":
         raise DataError(
@@ -194,6 +196,7 @@ def _all_names(Y: Iterable[Any]) -> set[str]:
 def _refuse_two_readings(Y: Any) -> None:
     """Refuse rows of the texts "0" and "1", which may be names or a matrix."""
     rows = [list(row) for row in Y if hasattr(row, "__iter__")]
+    # Lists of names hardly ever all have one length, rows of a matrix always do.
     if {len(row) for row in rows} != {len(rows[0])} or len(rows[0]) < 2:
         return
     if {str(value) for row in rows for value in row} <= {"0", "1"}:
@@ -246,7 +249,7 @@ def fitted_columns(columns: Columns | None, X: Any) -> tuple[FittedColumns | Non
     if columns is not None and not isinstance(columns, Columns):
         raise DataError(f"columns must be tailbatch.data.Columns, {_instead_of(columns)}")
     _refuse_unreadable(X)
-    if columns is None and not needs_columns(X):
+    if columns is None and not _needs_columns(X):
         return None, X
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         raise DataError(
@@ -257,6 +260,16 @@ def fitted_columns(columns: Columns | None, X: Any) -> tuple[FittedColumns | Non
     for notice in fitted.notices:
         _log.warning("%s", notice)
     return fitted, _transformed(fitted, X)
+
+
+def _needs_columns(X: Any) -> bool:
+    """Whether X is a data frame with text or gaps, which scikit-learn's own checks refuse."""
+    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
+        return False
+    pd = require("pandas", extra="cli")
+    if not all(pd.api.types.is_numeric_dtype(kind) for kind in set(X.dtypes)):
+        return True
+    return bool(X.isna().to_numpy().any())
 
 
 def encoded(columns: FittedColumns | None, X: Any) -> Any:
@@ -335,6 +348,7 @@ def columns_of(columns: FittedColumns | None, feature_names: Iterable[Any] | Non
 
 def read_for(columns: FittedColumns, path: Path) -> tuple["pd.DataFrame", tuple[str, ...]]:
     """Read a table whose columns are looked for by name, as they were written, and notices."""
+    # Texts stay as written: a reader that guessed would make 007 a number and NA a gap.
     kinds = {part.name for part in columns.parts if part.kind != "number"}
     frame, notices = read_frame(path, as_text=(*columns.columns.as_text, *kinds))
     return frame, tuple(notices)
@@ -368,6 +382,7 @@ def labels_for(
             f"the label {missing[0]!r} of the model is missing; the labels found are: "
             + ", ".join(found[:8])
         )
+    # A file that lists names says nothing of a label that none of its rows has.
     pad = sparse.csr_array((matrix.shape[0], 1), dtype=np.bool_)
     known = [matrix[:, [place[name]]] if name in place else pad for name in label_names]
     notices = []

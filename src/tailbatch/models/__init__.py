@@ -23,7 +23,7 @@ from tailbatch.models.mlp import MLP
 from tailbatch.models.mpvae import MPVAE
 from tailbatch.models.paca import PACA
 from tailbatch.models.prior import set_prior_bias
-from tailbatch.models.sparse_linear import SparseLinear, reusing_gradients, sparse_gradients
+from tailbatch.models.sparse_linear import SparseLinear, own_gradients
 from tailbatch.models.wrapped import wrap
 from tailbatch.registry import Registry
 
@@ -43,12 +43,11 @@ __all__ = [
     "check_hyperparameters",
     "make_model",
     "over_samples",
+    "own_gradients",
     "register_model",
     "restore_model",
-    "reusing_gradients",
     "seeded",
     "set_prior_bias",
-    "sparse_gradients",
     "wrap",
 ]
 
@@ -129,7 +128,9 @@ def make_model(
     with seeded(seed, "model"), named_notice(train.label_names):
         kind = _find(model)
         if _is_model_class(kind):
-            settings = {**_preset(kind, preset), **hyperparameters}
+            settings = hyperparameters
+            if preset is not None:
+                settings = {**_preset(kind, preset), **settings}
             _check_names(kind, settings)
             chosen = {} if loss is None else {"loss": loss}
             built = kind.for_dataset(train, **chosen, **settings)
@@ -168,7 +169,8 @@ def check_hyperparameters(
     preset = settings.pop("preset", None)
     if not isinstance(preset, str | None):
         raise ModelError(f"a preset is a name, got {preset!r}")
-    settings = {**_preset(kind, preset), **settings}
+    if preset is not None:
+        settings = {**_preset(kind, preset), **settings}
     _check_names(kind, settings)
     try:
         with seeded(0, "model"), torch.device("meta"):
@@ -235,9 +237,7 @@ def _is_model_class(kind: object) -> TypeGuard[type[MultiLabelModel]]:
     return isinstance(kind, type) and issubclass(kind, MultiLabelModel)
 
 
-def _preset(kind: type[MultiLabelModel], preset: str | None) -> Mapping[str, object]:
-    if preset is None:
-        return {}
+def _preset(kind: type[MultiLabelModel], preset: str) -> Mapping[str, object]:
     if preset not in kind.presets:
         raise ModelError(
             f"{kind.name} has no preset {preset!r}{did_you_mean(preset, kind.presets)}"

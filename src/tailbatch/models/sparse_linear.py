@@ -25,8 +25,7 @@ class SparseLinear(nn.Linear):
 
     Results equal those of ``nn.Linear`` up to rounding, and so do names and shapes in a ``state_dict``.
     In memory ``weight`` is transposed, (in, out), because a sparse row then uses whole rows of it.
-    The gradient is dense, so any optimizer works as for dense rows; see `reusing_gradients` and
-    `sparse_gradients`.
+    The gradient is dense, so any optimizer works as for dense rows; see `own_gradients`.
 
     Examples
     --------
@@ -162,57 +161,37 @@ def _sums(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Ten
 
 
 @contextmanager
-def reusing_gradients(model: nn.Module) -> Iterator[None]:
-    """Let the sparse layers of a model overwrite the previous step's gradient.
+def own_gradients(model: nn.Module, *, sparse: bool) -> Iterator[None]:
+    """Let the sparse layers of a model keep one gradient, or have sparse ones, inside the block.
 
-    A gradient is as large as the weight, and allocating that much memory for each step would cost more
-    than everything else. Use it in loops that no longer need a step's gradients at the next backward
-    pass, as in every loop that calls ``zero_grad``. Inside, do not keep or accumulate gradients, and
-    only scale them in place: values written to features that the batch does not have would remain.
-
-    Examples
-    --------
-    >>> layer, x = SparseLinear(4, 2), torch.eye(4).to_sparse_csr()
-    >>> with reusing_gradients(layer):
-    ...     layer(x).sum().backward()
-    ...     layer.weight.grad.sum()
-    tensor(8.)
-    """
-    with _making_gradients(model, _ReusedGradient):
-        yield
-
-
-@contextmanager
-def sparse_gradients(model: nn.Module) -> Iterator[None]:
-    """Let the sparse layers of a model have sparse gradients: only features of the batch are in them.
-
-    With many more features than a batch has, a step then costs what the batch has. The optimizer must
-    take sparse gradients, as `tailbatch.training.optimizers.AdamMini` and ``torch.optim.SparseAdam`` do.
+    A gradient is as large as the weight, and allocating that much for each step would cost more than
+    everything else. A kept one overwrites the previous step's: do not keep or accumulate gradients, and
+    scale them only in place. A sparse one has only the features of the batch: with many more features a
+    step then costs what the batch has, in an optimizer that takes it (`AdamMini`, ``SparseAdam``).
 
     Examples
     --------
     >>> layer, x = SparseLinear(4, 2), torch.eye(4)[:1].to_sparse_csr()
-    >>> with sparse_gradients(layer):
+    >>> with own_gradients(layer, sparse=True):
     ...     layer(x).sum().backward()
     ...     layer.weight.grad.indices().tolist(), layer.weight.grad.values().tolist()
     ([[0]], [[1.0, 1.0]])
+    >>> with own_gradients(layer, sparse=False):
+    ...     layer(x).sum().backward()
+    ...     layer.weight.grad.sum()
+    tensor(2.)
     """
-    with _making_gradients(model, lambda: _sparse_gradient):
-        yield
-
-
-@contextmanager
-def _making_gradients(model: nn.Module, factory: Callable[[], _MakeGradient]) -> Iterator[None]:
-    """Let each sparse layer make its gradients as the factory says, and leave none behind."""
-    layers = [module for module in model.modules() if isinstance(module, SparseLinear)]
-    for layer in layers:
-        layer._make_gradient = factory()
+    layers = []
+    for module in model.modules():
+        if isinstance(module, SparseLinear):
+            module._make_gradient = _sparse_gradient if sparse else _ReusedGradient()
+            layers.append(module)
     try:
         yield
     finally:
         for layer in layers:
             layer._make_gradient = None
-            layer.weight.grad = None
+            layer.weight.grad = None  # a view that the next block would overwrite
 
 
 def csr_rows(x: Tensor, start: int, end: int) -> Tensor:

@@ -117,11 +117,11 @@ class TrainingPlan:
         _at_least(0, training_loss_every=self.training_loss_every)
         _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every)
         _at_least(0, min_steps=self.min_steps)
-        _above_zero(lr=self.lr, gradient_clip=self.gradient_clip)
+        _at_least(0, excluded=True, lr=self.lr, gradient_clip=self.gradient_clip)
         _one_of("selection_loss", self.selection_loss, "bce", "model")
         _one_of("schedule", self.schedule, "constant", "cosine")
         _one_of("optimizer", self.optimizer, "adam", "adamw", "adam_mini")
-        _numbers(warm_up_share=self.warm_up_share, ema=self.ema)
+        _at_least(None, warm_up_share=self.warm_up_share, ema=self.ema)
         if not 0 <= self.warm_up_share < 1:
             raise ResultError(f"warm_up_share must be in [0, 1), got {self.warm_up_share}")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -134,11 +134,11 @@ class TrainingPlan:
                 "leave one of them out"
             )
         last = math.inf if self.steps or self.min_steps else self.epochs
-        late = [epoch for epoch in self.sample_loss_epochs if not 1 <= epoch <= last]
-        if late:
-            raise ResultError(
-                f"sample_loss_epochs must lie between 1 and epochs ({self.epochs}), got {late[0]}"
-            )
+        for epoch in self.sample_loss_epochs:
+            if not 1 <= epoch <= last:
+                raise ResultError(
+                    f"sample_loss_epochs must lie between 1 and epochs ({self.epochs}), got {epoch}"
+                )
 
     @classmethod
     def suited_to(cls, *models: object, **changes: Any) -> Self:
@@ -399,27 +399,21 @@ class _WrongTypeError(ResultError, TypeError):
     """A value that is not of its field's type."""
 
 
-def _numbers(**values: object) -> None:
+def _at_least(bound: int | None, *, excluded: bool = False, **values: object) -> None:
+    """Raise unless settings are None, or numbers from a bound, or above it if that is excluded."""
     for name, value in values.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise _WrongTypeError(f"{setting(name)} must be a number, got {value!r:.60}")
-
-
-def _at_least(bound: int, **values: float | None) -> None:
-    _numbers(**values)
-    for name, value in values.items():
-        if value is not None and not bound <= value <= _LARGEST:
-            raise ResultError(f"{setting(name)} must be at least {bound}, got {value}")
+        if bound is None:
+            continue
+        if not bound <= value <= _LARGEST or (excluded and value == bound):
+            least = "above" if excluded else "at least"
+            raise ResultError(f"{setting(name)} must be {least} {bound}, got {value}")
 
 
 def _one_of(name: str, value: str, *known: str) -> None:
     if value not in known:
         choices = " or ".join(f'"{choice}"' for choice in known)
         raise ResultError(f"{setting(name)} must be {choices}, got {value!r}")
-
-
-def _above_zero(**values: float | None) -> None:
-    _numbers(**values)
-    for name, value in values.items():
-        if value is not None and not 0 < value <= _LARGEST:
-            raise ResultError(f"{setting(name)} must be above 0, got {value}")

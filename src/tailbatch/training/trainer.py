@@ -22,7 +22,7 @@ from tailbatch.errors import TrainingError, TrainingInterrupted, setting
 from tailbatch.files import sweep
 from tailbatch.losses.base import refuse_weights
 from tailbatch.metrics import METRICS
-from tailbatch.models import MultiLabelModel, Step, reusing_gradients, seeded, sparse_gradients
+from tailbatch.models import MultiLabelModel, Step, own_gradients, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
 from tailbatch.training.checkpoints import resume_training, save_training
@@ -221,11 +221,10 @@ class Trainer:
         if progress.ranks is not None:
             # Averaging over ranks writes gradient rows that this rank's batch did not touch.
             return nullcontext()
-        takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
         in_use = progress.train.x.share_in_use(self.plan.batch_size)
-        if takes_sparse and in_use < _SPARSE_GRADIENTS:
-            return sparse_gradients(progress.model)
-        return reusing_gradients(progress.model)
+        # Other optimizers and clipping need the whole gradient.
+        takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
+        return own_gradients(progress.model, sparse=takes_sparse and in_use < _SPARSE_GRADIENTS)
 
     def _stop_if_asked(self, path: Path, progress: Progress, signals: list[signal.Signals]) -> None:
         """Save a checkpoint and stop if a signal reached this process, or that of another rank."""
