@@ -399,7 +399,7 @@ class _WrongTypeError(ResultError, TypeError):
     """A value that is not of its field's type."""
 
 
-def _at_least(bound: int | None, *, excluded: bool = False, **values: object) -> None:
+def _at_least(bound: int | None, *, excluded: bool = False, **values: Any) -> None:
     """Raise unless settings are None, or numbers from a bound, or above it if that is excluded."""
     for name, value in values.items():
         if value is None:
