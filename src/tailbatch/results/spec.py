@@ -408,7 +408,8 @@ def _at_least(bound: int | None, *, excluded: bool = False, **values: Any) -> No
             raise _WrongTypeError(f"{setting(name)} must be a number, got {value!r:.60}")
         if bound is None:
             continue
-        if not bound <= value <= _LARGEST or (excluded and value == bound):
+        number: Any = value  # a `Real`, which types know nothing of
+        if not bound <= number <= _LARGEST or (excluded and number == bound):
             least = "above" if excluded else "at least"
             raise ResultError(f"{setting(name)} must be {least} {bound}, got {value}")
 
