@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tailbatch.data import MultiLabelDataset, load_dataset
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.selection import make_selector
+    from tailbatch.suggestions import suggest
 
 __version__ = "0.2.0"
 
@@ -36,6 +37,7 @@ _TOP_LEVEL = {
     "compare": "tailbatch.comparison",
     "load_dataset": "tailbatch.data",
     "make_selector": "tailbatch.selection",
+    "suggest": "tailbatch.suggestions",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "load_dataset",
     "losses",
     "make_selector",
+    "suggest",
 ]
 
 
