@@ -10,6 +10,7 @@ The subpackages, lowest layer first; each imports only from those above it in th
 - ``selection``: strategies: losses in, batches of indices out (no torch)
 - ``models``: the default ensemble, the five networks of the paper and an MLP
 - ``metrics``, ``stats``, ``results``: metrics, significance tests, run specifications and records
+- ``suggestions``, ``review``: which rows to label next, and the files in which a person answers
 - ``training``, ``analysis``, ``classical``: the training loop, run comparisons, scikit-learn baselines
 - ``estimator``, ``study``, ``report``, ``integrations``: scikit-learn API, studies, reports, adapters
 - ``comparison``, ``testing``: ``tailbatch.compare``, and contract tests to inherit
