@@ -19,7 +19,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from tailbatch.data import Features, Parts
-from tailbatch.errors import ModelError
+from tailbatch.errors import ModelError, check_number
 from tailbatch.metrics import macro_average_precision
 from tailbatch.metrics.scored import dense_labels
 from tailbatch.registry import check_known
@@ -52,31 +52,31 @@ class _ClassicalModel(ABC):
     def learn(self, parts: Parts, *, seed: int) -> _Learned:
         """Learn from the training rows on one thread, and score the validation and test rows.
 
-        Of several settings, the one with the best Macro-AP on the validation rows is chosen.
-
-        Parameters
-        ----------
-        parts
-            A fold; features scaled as for the networks.
-        seed
-            The same seed gives the same scores.
+        Of several settings, the one with the best Macro-AP on the validation rows is chosen. The features
+        of `parts` are scaled as for the networks.
         """
         labels, truth = dense_labels(parts.train.Y), dense_labels(parts.validation.Y)
         share = labels.mean(axis=0)
         varied = np.flatnonzero((share > 0) & (share < 1))
         held_out = _stacked(parts.validation.X, parts.test.X)
+        n_validation, best = len(truth), -np.inf
         with threadpool_limits(1):
-            best = max(
-                (
-                    _Try(setting, _completed(share, varied, scores), truth)
-                    for setting, scores in self._tried(
-                        _plain(parts.train.X), labels[:, varied], held_out, seed
-                    )
-                ),
-                key=lambda attempt: attempt.value,
-            )
-        n_validation = parts.validation.n_samples
-        return _Learned(best.scores[:n_validation], best.scores[n_validation:], best.setting)
+            tried = self._tried(_plain(parts.train.X), labels[:, varied], held_out, seed)
+            for setting, found in tried:
+                scores = np.tile(share, (len(found), 1))
+                scores[:, varied] = found
+                value = macro_average_precision(truth, scores[:n_validation])
+                # It is nan where no label has a validation positive.
+                if best == -np.inf or value > best:
+                    best = -np.inf if np.isnan(value) else value
+                    learned = _Learned(scores[:n_validation], scores[n_validation:], setting)
+        return learned
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            name = f"{item.name} of {self.name}"
+            check_number(name, value, least=1, whole=True, error=ModelError)
 
     @abstractmethod
     def _tried(
@@ -92,17 +92,7 @@ class _ClassicalModel(ABC):
 class _Logistic(_ClassicalModel):
     """One logistic regression per label, with L2 (lbfgs; sparse features stay sparse).
 
-    Parameters
-    ----------
-    C
-        The inverse of the penalty, the same for all labels; None tries 0.1, 1 and 10.
-
-    Examples
-    --------
-    >>> _Logistic(C=0)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ModelError: C of logistic must be above 0, got 0
+    ``C`` is the inverse of the penalty, the same for all labels; None tries 0.1, 1 and 10.
     """
 
     name: ClassVar[str] = "logistic"
@@ -111,8 +101,8 @@ class _Logistic(_ClassicalModel):
     C: float | None = None
 
     def __post_init__(self) -> None:
-        if self.C is not None and not 0 < self.C < np.inf:
-            raise ModelError(f"C of {self.name} must be above 0, got {self.C}")
+        if self.C is not None:
+            check_number(f"C of {self.name}", self.C, above=0, error=ModelError)
 
     def _tried(
         self, X: Features, Y: BoolArray, held_out: Features, seed: int
@@ -151,19 +141,11 @@ class _Forest(_ClassicalModel):
     """One scikit-learn random forest for all labels together (sparse features stay sparse).
 
     It is grown ten trees at a time, and only the scores of earlier trees are kept.
-
-    Parameters
-    ----------
-    n_estimators
-        Trees.
     """
 
     name: ClassVar[str] = "forest"
 
     n_estimators: int = 100
-
-    def __post_init__(self) -> None:
-        _at_least_one(self)
 
     def _tried(
         self, X: Features, Y: BoolArray, held_out: Features, seed: int
@@ -190,27 +172,12 @@ class _Boosting(_ClassicalModel):
 
     Sparse features are therefore made dense, except those present in fewer rows than a leaf needs
     (20): no tree could split on them, so the result is the same without them.
-
-    Parameters
-    ----------
-    max_iter
-        Trees per label.
-
-    Examples
-    --------
-    >>> _Boosting(max_iter=0)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.ModelError: max_iter of boosting must be a whole number from 1, got 0
     """
 
     name: ClassVar[str] = "boosting"
     min_samples_leaf: ClassVar[int] = 20
 
     max_iter: int = 100
-
-    def __post_init__(self) -> None:
-        _at_least_one(self)
 
     def _tried(
         self, X: Features, Y: BoolArray, held_out: Features, seed: int
@@ -255,28 +222,10 @@ def make_classical(name: str, hyperparameters: Mapping[str, Any]) -> _ClassicalM
     """
     kind: Any = CLASSICAL[name]
     known = [item.name for item in fields(kind)]
-    for given, value in hyperparameters.items():
+    for given in hyperparameters:
         check_known(f"hyperparameter of {name}", given, known, error=ModelError)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ModelError(f"{given} of {name} must be a number, got {value!r}")
     model: _ClassicalModel = kind(**hyperparameters)
     return model
-
-
-class _Try:
-    """A setting, its scores, and the Macro-AP of the validation rows, which come first."""
-
-    def __init__(self, setting: dict[str, float], scores: FloatArray, truth: BoolArray) -> None:
-        self.setting, self.scores = setting, scores
-        value = macro_average_precision(truth, scores[: len(truth)])
-        self.value = -np.inf if np.isnan(value) else value  # no label has a validation positive
-
-
-def _completed(share: FloatArray, varied: npt.NDArray[np.int64], learned: FloatArray) -> FloatArray:
-    """Return the scores of all labels: the learned ones, and 0 or 1 for the others."""
-    scores = np.tile(share, (len(learned), 1))
-    scores[:, varied] = learned
-    return scores
 
 
 def _densified(X: Features) -> npt.NDArray[Any]:
@@ -301,15 +250,6 @@ def _plain(X: Features) -> Features:
 
 def _random_state(seed: int, part: int) -> int:
     return integer_seed(seed, "classical", part) % 2**32
-
-
-def _at_least_one(model: _ClassicalModel) -> None:
-    for item in fields(model):
-        value = getattr(model, item.name)
-        if not isinstance(value, int) or value < 1:
-            raise ModelError(
-                f"{item.name} of {model.name} must be a whole number from 1, got {value}"
-            )
 
 
 def _refuse_above(n_bytes: int, name: str, what: str) -> None:

@@ -245,14 +245,7 @@ class _Bar(logging.Handler):
 class Comparison:
     """The result of `compare`: a table, its best row, and a report.
 
-    Parameters
-    ----------
-    store
-        The runs.
-    outcome
-        How many were done, and which failed.
-    kept
-        An object to keep alive as long as the store is read, such as a temporary folder.
+    `kept` is an object to keep alive as long as the store is read, such as a temporary folder.
 
     Examples
     --------
@@ -282,11 +275,8 @@ class Comparison:
     def table(self, metrics: Sequence[str] | None = None) -> "pd.DataFrame":
         """Return the mean of each test metric over folds and seeds, one row per choice.
 
-        Parameters
-        ----------
-        metrics
-            Names in `tailbatch.metrics.METRICS`, None for all; each column is named after its metric.
-            `best` uses the columns ``validation_macro_auc`` and so on.
+        `metrics` are names in `tailbatch.metrics.METRICS`, None for all; each column is named after its
+        metric. `best` uses the columns ``validation_macro_auc`` and so on.
         """
         runs = self.runs()
         if runs.empty:
@@ -343,13 +333,7 @@ class Comparison:
         return labels_by_name(self._label_facts()).rename(columns=str)
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot each label's gain in average precision over the baseline against its number of rows.
-
-        Parameters
-        ----------
-        ax
-            Axes to draw into; new ones if None. Returned.
-        """
+        """Plot each label's gain in average precision over the baseline against its number of rows."""
         facts = self._label_facts().dropna(subset="gain")
         if facts.empty:
             raise StudyError("there is no gain to plot: compare two strategies on the same folds")

@@ -25,14 +25,8 @@ _spelling: ContextVar[Spelling] = ContextVar("spelling", default=lambda name, va
 def setting(name: str, value: Any = None) -> str:
     """Return a setting for an error message, as whoever called would write it.
 
-    That is Python unless `spelled` says otherwise, as the command line does.
-
-    Parameters
-    ----------
-    name
-        The argument, as it is called in Python.
-    value
-        What to set it to; None names the argument alone.
+    That is Python unless `spelled` says otherwise, as the command line does. Without a value, it is the
+    name of the argument alone.
 
     Examples
     --------
@@ -159,14 +153,7 @@ def synonym(name: str, known: Iterable[str]) -> str | None:
 def closest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name of the same meaning or spelled most alike; None where none is near.
 
-    Parameters
-    ----------
-    name
-        As it was typed.
-    known
-        The names there are.
-    cutoff
-        How similar two spellings must be, from 0 to 1.
+    Spellings are compared from 0 to 1, and must be as similar as `cutoff`.
 
     Examples
     --------
@@ -237,25 +224,11 @@ def check_number(
 ) -> None:
     """Raise unless a setting is a finite number within its bounds.
 
-    Parameters
-    ----------
-    name, value
-        The setting, as the caller named it.
-    least, above, below
-        Bounds; `least` may be reached, `above` and `below` may not.
-    whole
-        Whether it must be an integer.
-    remark
-        What else to say, for instance what 0 would do.
-    error
-        The class of the error.
+    `least` may be reached, `above` and `below` may not; `remark` ends the message, for instance with
+    what 0 would do.
 
     Examples
     --------
-    >>> check_number("random_state", -1, least=0, whole=True)
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.SettingError: random_state must be a whole number from 0, got -1
     >>> check_number("validation_fraction", 1, least=0, below=1)
     Traceback (most recent call last):
     ...
@@ -271,14 +244,7 @@ def check_number(
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Import an optional package, or say how to install it.
-
-    Parameters
-    ----------
-    module
-        Name to import, for instance ``"pyarrow.parquet"``.
-    extra
-        The extra of tailbatch that installs it.
+    """Import an optional package, or say which extra of tailbatch installs it.
 
     Examples
     --------
@@ -302,19 +268,9 @@ def require(module: str, *, extra: str) -> ModuleType:
 def require_installed(*modules: str, extra: str) -> None:
     """Raise an error that says how to install the first missing package; import none of them.
 
-    Parameters
-    ----------
-    *modules
-        Top-level names, for instance ``"pandas"``.
-    extra
-        The extra of tailbatch that installs them.
-
     Examples
     --------
-    >>> require_installed("json", "no_such_package", extra="cli")
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.MissingExtraError: no_such_package is not installed; run: pip install ...
+    >>> require_installed("json", extra="cli")
     """
     for module in modules:
         if find_spec(module) is None:

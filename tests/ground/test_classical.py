@@ -176,8 +176,8 @@ def test_what_would_not_fit_into_memory_is_refused(name, monkeypatch):
     ("name", "hyperparameters", "message"),
     [
         ("logistic", {"c": 1}, "unknown hyperparameter of logistic 'c'. Known: C"),
-        ("logistic", {"C": "strong"}, "C of logistic must be a number, got 'strong'"),
-        ("balanced_logistic", {"C": -1}, "C of balanced_logistic must be above 0, got -1"),
+        ("logistic", {"C": "strong"}, "C of logistic must be a number above 0, got 'strong'"),
+        ("balanced_logistic", {"C": -1}, "C of balanced_logistic must be a number above 0, got -1"),
         (
             "forest",
             {"n_estimators": 0},

@@ -126,7 +126,7 @@ def test_a_run_that_diverges_is_tried_twice_and_listed_while_the_rest_goes_on(ti
 
 
 def test_a_failure_that_passes_is_made_good(tiny, store, monkeypatch):
-    real, calls = runner.run_and_keep, []
+    real, calls = runner._run_and_keep, []
 
     def fails_once(spec, *rest):
         calls.append(spec)
@@ -134,7 +134,7 @@ def test_a_failure_that_passes_is_made_good(tiny, store, monkeypatch):
             raise OSError(5, "Input/output error")
         real(spec, *rest)
 
-    monkeypatch.setattr(runner, "run_and_keep", fails_once)
+    monkeypatch.setattr(runner, "_run_and_keep", fails_once)
     outcome = run_here(tiny_study(tiny), store)
     assert (outcome.done, outcome.failures, len(calls)) == (4, (), 5)
     assert calls[-1] == calls[0]  # at the end, after the others
@@ -148,7 +148,7 @@ def test_a_full_or_read_only_disk_stops_the_study(tiny, store, monkeypatch, numb
         calls.append(spec)
         raise OSError(number, "no room")
 
-    monkeypatch.setattr(runner, "run_and_keep", no_room)
+    monkeypatch.setattr(runner, "_run_and_keep", no_room)
     with pytest.raises(StudyError, match="no room"):
         run_here(tiny_study(tiny), store)
     assert len(calls) == 1
@@ -231,7 +231,7 @@ def test_a_run_under_way_elsewhere_is_left_for_last(tiny, store, fragile):
 
 
 def test_an_interrupted_run_is_handed_out_again(tiny, store, monkeypatch):
-    real, calls = runner.run_and_keep, []
+    real, calls = runner._run_and_keep, []
 
     def interrupted_once(spec, *rest):
         calls.append(spec)
@@ -239,7 +239,7 @@ def test_an_interrupted_run_is_handed_out_again(tiny, store, monkeypatch):
             raise KeyboardInterrupt
         real(spec, *rest)
 
-    monkeypatch.setattr(runner, "run_and_keep", interrupted_once)
+    monkeypatch.setattr(runner, "_run_and_keep", interrupted_once)
     outcome = run_here(tiny_study(tiny), store)
     assert (outcome.done, outcome.failures) == (4, ())
     assert calls[1] == calls[0]

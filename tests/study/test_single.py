@@ -17,7 +17,7 @@ from tailbatch.report.page import write_report
 from tailbatch.report.reproduce import study_files
 from tailbatch.results import RunRecord, TrainingPlan
 from tailbatch.study import Study, run
-from tailbatch.study.single import run_and_keep
+from tailbatch.study.runner import _run_and_keep
 from tailbatch.study.sources import parts_of
 from tailbatch.training import Callback
 
@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_is_dropped_and_the_run_starts_over(tiny, store, ca
     spec = specs_of(study)[0]
     store.checkpoint(spec).parent.mkdir(parents=True)
     store.checkpoint(spec).write_bytes(b"nonsense")
-    run_and_keep(spec, study.sources[0], store, 10)
+    _run_and_keep(spec, study.sources[0], store, 10)
     assert store.has(spec)
     assert not store.checkpoint(spec).exists()
     assert "the run starts over" in caplog.text

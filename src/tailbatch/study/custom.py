@@ -74,10 +74,6 @@ def named(field: str, entries: Sequence[Entry]) -> Sequence[NamedEntry]:
     >>> from tailbatch.selection import HardSelector
     >>> named("strategy", ["random", HardSelector, {"name": HardSelector, "max_lag": 1}])
     ['random', 'hard', {'name': 'hard', 'max_lag': 1}]
-    >>> named("model", [7])
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.StudyError: a model is a name, a table, a class or a function, got 7
     """
     if isinstance(entries, str):
         raise StudyError(f"a study takes a list for each {field}, got {entries!r:.80}")

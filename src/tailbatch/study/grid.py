@@ -52,21 +52,19 @@ class Study:
     models
         Names, or tables with a name and hyperparameters: ``{name = "mlp", hidden = [256]}``; in Python
         also model classes and functions that build a module, as for `make_model`. ``lr`` in such a
-        table is the model's own learning rate, which replaces the plan's. Those of
-        `tailbatch.classical` have no batches and appear once per fold and seed, with the strategy
-        ``none``, whatever the losses, strategies, pressures and batch sizes.
+        table replaces the plan's. Those of `tailbatch.classical` have no batches and appear once per fold
+        and seed, with the strategy ``none``, whatever the losses, strategies, pressures and batch sizes.
     losses
-        Names, or tables with a name and options: ``{name = "weighted_bce", power = 1.0}``; in Python also
-        classes and functions of the labels. Every network is trained with each; None is its default. A
-        study without a network takes none, and `notices` names the models that ignore them.
+        Names, or tables with a name and options; in Python also classes and functions of the labels.
+        Every network is trained with each; None is its default. `notices` names the models that ignore
+        them.
     strategies
         Names, or tables with a name and their own ``selection_pressures``, ``seeds`` or
         ``selection_loss``; any other key is an option of the strategy. In Python also selector classes
         and functions that make one. Unregistered code is named by a digest of its source.
     selection_pressures
         Numbers, ``"64:1"`` for one annealed from 64 to 1, or ``"imbalance"`` for MeanIR; None is each
-        strategy's default (`default_pressure`). ``random``, ``uniform`` and ``balanced`` have none and
-        appear once whatever the pressures.
+        strategy's default. Strategies that have no pressure appear once.
     batch_sizes
         None uses the plan's.
     n_folds, folds
@@ -86,11 +84,8 @@ class Study:
     --------
     >>> study = Study(name="try", datasets=["debtags"], strategies=["random", "adaptive"],
     ...               selection_pressures=[2, "64:1"], n_folds=3)
-    >>> specs = study.specs({"debtags": "ab12"})
-    >>> len(specs)
+    >>> len(study.specs({"debtags": "ab12"}))
     9
-    >>> sorted({(spec.strategy, spec.selection_pressure) for spec in specs}, key=str)
-    [('adaptive', (64.0, 1.0)), ('adaptive', 2.0), ('random', None)]
     """
 
     name: str
@@ -154,13 +149,8 @@ class Study:
     ) -> tuple[RunSpec, ...]:
         """Return the runs; those to compare with each other are adjacent.
 
-        Parameters
-        ----------
-        digests
-            The digest of each dataset's content, by name.
-        scales
-            What the scaling ``"auto"`` is for each dataset and preparation; without it, no such run can
-            be kept.
+        `digests` are of each dataset's content, by name; `scales` say what the scaling ``"auto"`` is
+        for each dataset and preparation, and without them no such run can be kept.
         """
         remembered = cache(settled)
         suited = scales if scales is not None and self.scale == "auto" else {}
@@ -382,13 +372,7 @@ class _Choice:
 
 
 def known_studies() -> dict[str, Path]:
-    """Return the study files inside the package by name: the paper's tables and figures, and a demo.
-
-    Examples
-    --------
-    >>> "table-2" in known_studies()
-    True
-    """
+    """Return the study files inside the package by name."""
     return {path.stem: path for path in sorted(_STUDIES.glob("*.toml"))}
 
 

@@ -13,13 +13,21 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tailbatch.errors import ResultError, StudyError, TailbatchError, TrainingInterrupted
+from tailbatch.errors import (
+    ResultError,
+    StudyError,
+    TailbatchError,
+    TrainingError,
+    TrainingInterrupted,
+)
 from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
 from tailbatch.study.custom import Custom
 from tailbatch.study.grid import Study
 from tailbatch.study.pool import ThisProcess, WorkerPool, interruptible
-from tailbatch.study.single import run_and_keep
+from tailbatch.study.single import run
 from tailbatch.study.sources import Forecast, Source, facts_of, scales_of
+from tailbatch.training import Callback
+from tailbatch.training.checkpoints import load_checkpoint
 
 ATTEMPTS = 2
 _TICK = 0.5  # seconds between checks of the runs in progress
@@ -36,14 +44,9 @@ _log = logging.getLogger(__name__)
 class StudyProgress:
     """The progress of a study.
 
-    Parameters
-    ----------
-    total, done, failed
-        Numbers of runs; those finished earlier count as done.
-    under_way
-        Each run in progress and the epochs it has finished.
-    seconds_left
-        A forecast from the runs finished so far, for the available workers; None before the first.
+    Runs finished earlier count as done. ``under_way`` has each run in progress and the epochs it has
+    finished; ``seconds_left`` is a forecast from the runs finished so far, for the available workers,
+    None before the first.
 
     Examples
     --------
@@ -78,10 +81,7 @@ class StudyOutcome:
 
 @dataclass(frozen=True)
 class _Job:
-    """A run for a worker: the spec, its dataset and store, and how often it saves.
-
-    `customs` are the strategies, models and losses from outside the package that the spec names.
-    """
+    """A run for a worker, how often it saves, and the code from outside the package that it names."""
 
     spec: RunSpec
     source: Source
@@ -108,7 +108,7 @@ def _perform(job: _Job) -> _JobOutcome:
         with interruptible():
             for custom in job.customs:
                 custom.make_known()
-            run_and_keep(job.spec, job.source, ResultStore(job.store), job.checkpoint_every)
+            _run_and_keep(job.spec, job.source, ResultStore(job.store), job.checkpoint_every)
     except (KeyboardInterrupt, TrainingInterrupted):
         return _JobOutcome(time.perf_counter() - start, interrupted=True)
     except Exception as error:
@@ -120,6 +120,52 @@ def _perform(job: _Job) -> _JobOutcome:
             no_room=isinstance(cause, OSError) and cause.errno in _NO_ROOM,
         )
     return _JobOutcome(time.perf_counter() - start)
+
+
+def _run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
+    """Do a run unless the store has it, resuming from its checkpoint, and keep its record there."""
+    if store.has(spec):
+        return
+    checkpoint = store.checkpoint(spec)
+    _drop_damaged(checkpoint)
+    heartbeat = _Heartbeat(spec, store)
+    record, arrays = run(
+        spec,
+        source=source,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        callbacks=[heartbeat],
+    )
+    store.add(record, arrays)
+    store.forget_progress(spec)
+
+
+class _Heartbeat(Callback):
+    """Tells the store about once per second that a run is in progress, and its epoch."""
+
+    def __init__(self, spec: RunSpec, store: ResultStore) -> None:
+        self._spec, self._store = spec, store
+        self._last = time.monotonic()
+        store.note_epoch(spec, 0)
+
+    def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
+        if time.monotonic() - self._last >= 1:
+            self._last = time.monotonic()
+            self._store.note_epoch(self._spec, step // steps_per_epoch)
+
+
+def _drop_damaged(checkpoint: Path) -> None:
+    """Remove a checkpoint that cannot be read: starting over loses less than failing."""
+    if checkpoint.exists():
+        if not checkpoint.is_file():
+            _log.warning("%s is not a regular file; the run starts over", checkpoint)
+            checkpoint.unlink()
+            return
+        try:
+            load_checkpoint(checkpoint)
+        except TrainingError as error:
+            _log.warning("%s; the run starts over", error)
+            checkpoint.unlink()
 
 
 def _in_words(error: Exception) -> str:
@@ -153,10 +199,8 @@ def run_study(
 
     Parameters
     ----------
-    study
-        What to run.
-    store
-        Where records are read and written.
+    study, store
+        What to run, and where records are read and written.
     executor
         Function that makes the workers, for instance ``lambda: WorkerPool(2)``.
     workers
@@ -177,8 +221,6 @@ def run_study(
     >>> study = Study(name="facts", datasets=["debtags"], strategies=[])
     >>> run_study(study, store, lambda: WorkerPool(1), workers=1)
     StudyOutcome(done=0, skipped=0, failures=())
-    >>> [facts.name for facts in store.datasets().values()]
-    ['debtags']
     """
     WorkerPool.leave_if_unguarded()
     store.tidy()
@@ -241,15 +283,11 @@ def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
     Examples
     --------
     >>> import tempfile
-    >>> from tailbatch.results import RunRecord
     >>> store = ResultStore(tempfile.mkdtemp())
-    >>> specs = [RunSpec(dataset="debtags", dataset_digest="", fold=fold) for fold in range(5)]
-    >>> store.add(RunRecord(spec=specs[0], validation={}, test={}, history=(), best_epoch=1,
-    ...                     warm_up_digest="", seconds=3.0))
+    >>> specs = tuple(RunSpec(dataset="debtags", dataset_digest="", fold=fold) for fold in range(5))
     >>> store.keep_study(StudyPlan(name="mine", specs=specs))
-    >>> progress = study_progress(store)["mine"]
-    >>> progress.done, progress.total, progress.seconds_left
-    (1, 5, 12.0)
+    >>> study_progress(store)["mine"].total
+    5
     """
     done = store.done()  # reads every record, so once for all studies
     failed = {failure.spec.digest for failure in store.failures()} - done

@@ -19,7 +19,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from tailbatch.classical import CLASSICAL, make_classical
 from tailbatch.data import MultiLabelDataset, Parts
 from tailbatch.data.preparation import is_whole
-from tailbatch.errors import TrainingError
 from tailbatch.imbalance import label_counts, selection_weights
 from tailbatch.metrics import (
     METRICS,
@@ -32,7 +31,7 @@ from tailbatch.metrics import (
 )
 from tailbatch.models import MultiLabelModel, make_model, seeded
 from tailbatch.registry import qualified_name
-from tailbatch.results import ResultStore, RunRecord, RunSpec
+from tailbatch.results import RunRecord, RunSpec
 from tailbatch.selection import Geometric, Selector, make_selector, strategy_settings
 from tailbatch.study.custom import Custom
 from tailbatch.study.sources import Source, parts_of
@@ -45,7 +44,6 @@ from tailbatch.training import (
     prefers_sparse,
     score_rows,
 )
-from tailbatch.training.checkpoints import load_checkpoint
 
 _PACKAGES = ("tailbatch", "torch", "numpy", "scipy", "scikit-learn")
 
@@ -72,10 +70,8 @@ def run(
         What to do.
     source
         Where the dataset is; by default the dataset of that name in the catalog.
-    checkpoint
-        File to save to and, if it exists, to resume from.
-    checkpoint_every
-        Epochs between two checkpoints.
+    checkpoint, checkpoint_every
+        File to save to and, if it exists, to resume from; and the epochs between two checkpoints.
     callbacks
         Listeners to the training.
 
@@ -84,8 +80,7 @@ def run(
     >>> from tailbatch.data import load_dataset
     >>> from tailbatch.results import TrainingPlan
     >>> digest = load_dataset("debtags").digest
-    >>> plan = TrainingPlan(epochs=1, warm_up_epochs=1)
-    >>> record, _ = run(RunSpec(dataset="debtags", dataset_digest=digest, plan=plan))
+    >>> record, _ = run(RunSpec(dataset="debtags", dataset_digest=digest, plan=TrainingPlan(epochs=1)))
     >>> 0 < record.test["macro_auc"] < 1
     True
     """
@@ -110,52 +105,6 @@ def run(
         )
         training = trainer.fit(model, parts, selector)
         return _record(spec, parts, model, training), _arrays(spec, parts, model, training)
-
-
-def run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
-    """Do a run unless the store has it, resuming from its checkpoint, and keep its record there."""
-    if store.has(spec):
-        return
-    checkpoint = store.checkpoint(spec)
-    _drop_damaged(checkpoint)
-    heartbeat = _Heartbeat(spec, store)
-    record, arrays = run(
-        spec,
-        source=source,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        callbacks=[heartbeat],
-    )
-    store.add(record, arrays)
-    store.forget_progress(spec)
-
-
-class _Heartbeat(Callback):
-    """Tells the store about once per second that a run is in progress, and its epoch."""
-
-    def __init__(self, spec: RunSpec, store: ResultStore) -> None:
-        self._spec, self._store = spec, store
-        self._last = time.monotonic()
-        store.note_epoch(spec, 0)
-
-    def on_batch(self, step: int, steps_per_epoch: int, objective: float) -> None:
-        if time.monotonic() - self._last >= 1:
-            self._last = time.monotonic()
-            self._store.note_epoch(self._spec, step // steps_per_epoch)
-
-
-def _drop_damaged(checkpoint: Path) -> None:
-    """Remove a checkpoint that cannot be read: starting over loses less than failing."""
-    if checkpoint.exists():
-        if not checkpoint.is_file():
-            _log.warning("%s is not a regular file; the run starts over", checkpoint)
-            checkpoint.unlink()
-            return
-        try:
-            load_checkpoint(checkpoint)
-        except TrainingError as error:
-            _log.warning("%s; the run starts over", error)
-            checkpoint.unlink()
 
 
 def _selector(spec: RunSpec, train: MultiLabelDataset, loss: object) -> Selector:
