@@ -323,7 +323,7 @@ def in_a_terminal(*arguments, columns):
 
 def stopped_by_ctrl_c(arguments, monkeypatch, number=signal.SIGINT):
     """Run a fit and press Ctrl-C, or send another signal, after its second epoch."""
-    shown = display.epoch_line
+    shown = display._epoch_line
 
     def line_and_ctrl_c(epoch, epochs):
         if epoch.number == 2:
@@ -332,7 +332,7 @@ def stopped_by_ctrl_c(arguments, monkeypatch, number=signal.SIGINT):
 
     with monkeypatch.context() as patch:
         patch.setattr(sys, "argv", ["tailbatch", *map(str, arguments)])
-        patch.setattr(display, "epoch_line", line_and_ctrl_c)
+        patch.setattr(display, "_epoch_line", line_and_ctrl_c)
         stopped = run(*arguments)
     assert stopped.exit_code == 128 + number
     return stopped

@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields
 import pytest
 
 from tailbatch import TailbatchClassifier, compare, defaults, make_selector
-from tailbatch.cli.models import fit
-from tailbatch.cli.study import compare as compare_command
+from tailbatch.cli.models import _fit as fit
+from tailbatch.cli.study import _compare as compare_command
 from tailbatch.results import RunSpec, TrainingPlan
 from tailbatch.study import Study
 

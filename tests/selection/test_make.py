@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from tailbatch.cli.models import fit
+from tailbatch.cli.models import _fit as fit
 from tailbatch.defaults import STRATEGY
 from tailbatch.errors import SelectionError
 from tailbatch.estimator import TailbatchClassifier

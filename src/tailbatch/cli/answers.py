@@ -5,11 +5,11 @@ Slow imports are inside the commands, so that ``--help`` is immediate.
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.models import Folder, features_of, frame_of, kept_columns, write_table
+from tailbatch.cli.models import Folder, kept_columns, rows_of, write_table
 from tailbatch.cli.options import (
     AsJson,
     Data,
@@ -20,9 +20,7 @@ from tailbatch.cli.options import (
     Text,
     TextEncoder,
     fetched,
-    label_option,
     load_for_command,
-    note,
     number,
     print_json,
 )
@@ -209,7 +207,7 @@ def _evaluate(
     if csv is not None and csv.suffix != ".csv":
         raise DataError(f"{csv} must end in .csv")
     classifier = TailbatchClassifier.load(folder)
-    features, Y, _ = _labeled(data, labels, classifier)
+    features, Y, _ = rows_of(data, labels, classifier, labeled=True)
     scores = classifier.predict_proba(features)
     overall = metrics.evaluate(
         Y, scores, minority=classifier.minority_labels_, thresholds=classifier.thresholds_
@@ -269,7 +267,7 @@ def _explain(
     names = list(classifier.label_names_)
     if label not in names:
         raise DataError(f"--label {label}: the model has no such label{did_you_mean(label, names)}")
-    features, Y, frame = _labeled(data, labels, classifier)
+    features, Y, frame = rows_of(data, labels, classifier, labeled=True)
     scores = classifier.predict_proba(features)
     if cleanlab is not None:
         _hand_over(cleanlab, Y, scores, names)
@@ -289,30 +287,6 @@ def _explain(
     show_rows(f"Rows without {label!r} that look like it", tables["missed"])
     show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
     typer.echo(f"Threshold of {printable(label)}: {classifier.thresholds_[column]:.4f}")
-
-
-def _labeled(
-    data: str, labels: str | None, classifier: "TailbatchClassifier"
-) -> "tuple[Any, LabelMatrix, pd.DataFrame | None]":
-    """Return the features and labels of a file in the model's order, and the table if it is one."""
-    from tailbatch.data.text import is_table
-    from tailbatch.estimator.inputs import aligned, columns_of, labels_for
-
-    columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
-    if Path(data).is_file() and is_table(data):
-        features, frame = features_of(data, labels, classifier)
-        try:
-            Y, notices = labels_for(
-                cast(Any, frame), columns, classifier.label_names_, label_option(labels)
-            )
-        except DataError as error:
-            raise DataError(f"{data}: {error}") from None
-        note(*notices)
-        return features, Y, frame
-    dataset = aligned(
-        load_for_command(data, labels), columns.feature_names, classifier.label_names_
-    )
-    return frame_of(dataset) if classifier.columns_ is None else dataset.X, dataset.Y, None
 
 
 def _by_label(

@@ -274,7 +274,7 @@ def training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
                 bar.update(task, completed=step, total=plan.steps or self.epochs * steps_per_epoch)
 
             def on_epoch(self, epoch: Epoch) -> None:
-                bar.line = epoch_line(epoch, self.epochs)
+                bar.line = _epoch_line(epoch, self.epochs)
                 # Without a terminal there is no bar: a few lines show progress.
                 if not console.is_terminal and epoch.number % max(1, self.epochs // 10) == 0:
                     typer.echo(bar.line, err=True)
@@ -282,7 +282,7 @@ def training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
         yield Shown()
 
 
-def epoch_line(epoch: "Epoch", epochs: int) -> str:
+def _epoch_line(epoch: "Epoch", epochs: int) -> str:
     """Return one line about an epoch: loss, validation scores, share of rare labels in the draws."""
     parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
     parts += scores_text(epoch)
@@ -328,15 +328,7 @@ def _name(text: str, *, mark: str = "", longest: int = 26) -> Text:
 
 
 def _bar(share: float, width: int, *, ascii_only: bool = False) -> str:
-    """Return a bar of `width` characters for a share of 1; any share above zero is visible.
-
-    Examples
-    --------
-    >>> _bar(1, 4), _bar(0.4, 4), _bar(0.001, 4), _bar(0, 4)
-    ('████', '█▋', '▏', '')
-    >>> _bar(0.4, 4, ascii_only=True)
-    '##'
-    """
+    """Return a bar of `width` characters for a share of 1; any share above zero is visible."""
     if share <= 0:
         return ""
     if ascii_only:

@@ -27,6 +27,7 @@ from tailbatch.cli.options import (
     TextEncoder,
     as_option,
     count,
+    label_option,
     load_for_command,
     named_table,
     named_value,
@@ -61,8 +62,8 @@ class _Kind(StrEnum):
     TAGS = "tags"
 
 
-@commands.command()
-def fit(
+@commands.command("fit")
+def _fit(
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder for the trained model.")],
     labels: Labels = None,
@@ -197,7 +198,7 @@ def fit(
             checkpoint_folder=out,
             **nested,
         )
-        features = frame_of(dataset) if dataset.frame is None else dataset.frame
+        features = _frame_of(dataset) if dataset.frame is None else dataset.frame
         try:
             with training_bar(plan, shown=writes) as callback:
                 classifier.set_params(callbacks=(callback,)).fit(features, dataset.Y)
@@ -257,7 +258,7 @@ def _predict(
     if out.exists() and not overwrite:
         raise DataError(f"{out} exists: choose another file, or add --overwrite")
     classifier = TailbatchClassifier.load(folder)
-    features, frame = features_of(data, labels, classifier)
+    features, _, frame = rows_of(data, labels, classifier)
     table = kept_columns(frame, keep, data)
     names = list(classifier.label_names_)
     if kind is _Kind.PROBA:
@@ -361,7 +362,7 @@ def _columns(dataset: "MultiLabelDataset") -> "Columns | None":
     return replace(asked, kinds=kinds)
 
 
-def frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
+def _frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
     """Return the features with their names, so that the classifier remembers them."""
     import pandas as pd
 
@@ -371,30 +372,39 @@ def frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
     return pd.DataFrame(dataset.X, columns=names)
 
 
-def features_of(
-    data: str, labels: str | None, classifier: "TailbatchClassifier"
-) -> "tuple[Any, pd.DataFrame | None]":
-    """Return the features of a file, which needs no labels if it is a table, and the table."""
+def rows_of(
+    data: str, labels: str | None, classifier: "TailbatchClassifier", *, labeled: bool = False
+) -> "tuple[Any, Any, pd.DataFrame | None]":
+    """Return the features of a file, its labels in the model's order if asked for, and its table."""
     from tailbatch.data.tables import EmptyTableError
     from tailbatch.data.text import is_table
-    from tailbatch.estimator.inputs import aligned, columns_of, read_for
+    from tailbatch.estimator.inputs import aligned, columns_of, labels_for, read_for
 
     columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
-    if Path(data).is_file() and is_table(data):
-        try:
-            frame, notices = read_for(columns, Path(data))
-        except EmptyTableError:
-            raise DataError(f"{data} has no rows to predict") from None
-        with _advice_of_fit(data):
-            features, more = columns.transform(frame)
-        note(*notices, *more)
-        if classifier.columns_ is None:
-            import pandas as pd
+    names = classifier.label_names_ if labeled else ()
+    if not Path(data).is_file() or not is_table(data):
+        dataset = aligned(load_for_command(data, labels), columns.feature_names, names)
+        features = _frame_of(dataset) if classifier.columns_ is None else dataset.X
+        return features, dataset.Y, None
+    try:
+        frame, notices = read_for(columns, Path(data))
+    except EmptyTableError:
+        raise DataError(f"{data} has no rows to predict") from None
+    with _advice_of_fit(data):
+        features, more = columns.transform(frame)
+    note(*notices, *more)
+    if classifier.columns_ is None:
+        import pandas as pd
 
-            features = pd.DataFrame(features, columns=list(columns.feature_names))
-        return features, frame
-    dataset = aligned(load_for_command(data, labels), columns.feature_names, ())
-    return (frame_of(dataset) if classifier.columns_ is None else dataset.X), None
+        features = pd.DataFrame(features, columns=list(columns.feature_names))
+    if not labeled:
+        return features, None, frame
+    try:
+        Y, notices = labels_for(frame, columns, names, label_option(labels))
+    except DataError as error:
+        raise DataError(f"{data}: {error}") from None
+    note(*notices)
+    return features, Y, frame
 
 
 @contextmanager

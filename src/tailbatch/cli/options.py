@@ -107,16 +107,6 @@ def fetched(name: str) -> Path:
         )
 
 
-def refuse_missing_file(name_or_path: str) -> None:
-    """Raise if what is clearly a file is not there; the error names one of nearly that name."""
-    from tailbatch.data import catalog
-    from tailbatch.data.readers import no_file
-
-    path = Path(name_or_path)
-    if path.suffix and not path.is_file() and name_or_path.casefold() not in catalog.catalog():
-        raise no_file(path)
-
-
 def label_option(text: str | None) -> int | str | list[str] | None:
     """Parse --labels: a number, a list of columns, or one name.
 
@@ -180,20 +170,13 @@ def _plain(value: Any) -> Any:
 def as_option(options: Mapping[str, str], name: str, value: Any = None) -> str | None:
     """Return a setting as an option of the command, None if it has none.
 
-    Parameters
-    ----------
-    options
-        The command's options, by the names of the settings in Python.
-    name, value
-        As for `tailbatch.errors.setting`.
+    `options` are the command's, by the names of the settings in Python; name and value are as for
+    `tailbatch.errors.setting`.
 
     Examples
     --------
-    >>> options = {"random_state": "--seed", "kinds": "--kinds"}
-    >>> as_option(options, "kinds", {"an id": "ignore"}), as_option(options, "random_state")
-    ("--kinds 'an id=ignore'", '--seed')
-    >>> as_option(options, "decay", 0.9) is None
-    True
+    >>> as_option({"kinds": "--kinds"}, "kinds", {"an id": "ignore"}), as_option({}, "decay", 0.9)
+    ("--kinds 'an id=ignore'", None)
     """
     option = options.get(name.rstrip("="))
     if option is None or value is None:

@@ -29,7 +29,6 @@ from tailbatch.cli.options import (
     kinds_option,
     label_option,
     named_table,
-    refuse_missing_file,
 )
 from tailbatch.errors import ResultError, StudyError, printable, require
 
@@ -70,8 +69,8 @@ QuickOption = Annotated[
 ]
 
 
-@commands.command()
-def compare(
+@commands.command("compare")
+def _compare(
     data: Annotated[list[str], typer.Argument(help="Datasets: names, or files.")],
     labels: Labels = None,
     missing: MissingOption = Missing.IMPUTE,
@@ -135,14 +134,14 @@ def compare(
 
       tailbatch compare debtags --models mlp,logistic,balanced_logistic,forest
     """
-    from tailbatch.comparison import compare as compare_strategies
+    from tailbatch.comparison import compare
     from tailbatch.data import Columns
 
     if min_rows is not None and preparations != defaults.PREPARATION:
         raise StudyError(f"--min-rows {min_rows} needs --preparations full, got {preparations}")
     _use_data(data_home)
     for name in data:
-        refuse_missing_file(name)
+        _refuse_missing_file(name)
     columns = Columns(
         text=text or (),
         kinds=kinds_option(kinds) or {},
@@ -151,7 +150,7 @@ def compare(
     )
     title = f"Strategies compared on {', '.join(Path(name).name for name in data)}"
     with _watched(title, store, workers, ray) as (executor, count, live):
-        result = compare_strategies(
+        result = compare(
             data,
             label_option(labels),
             columns=columns,
@@ -457,3 +456,13 @@ def _use_data(folder: Path | None) -> None:
 
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _refuse_missing_file(name_or_path: str) -> None:
+    """Raise if what is clearly a file is not there; the error names one of nearly that name."""
+    from tailbatch.data import catalog
+    from tailbatch.data.readers import no_file
+
+    path = Path(name_or_path)
+    if path.suffix and not path.is_file() and name_or_path.casefold() not in catalog.catalog():
+        raise no_file(path)

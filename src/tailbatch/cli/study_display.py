@@ -219,13 +219,7 @@ def _encodable(text: str, console: Console) -> str:
 
 
 def _name_of(spec: RunSpec) -> str:
-    """Return a readable name of a run: dataset, model, strategy, fold and seed.
-
-    Examples
-    --------
-    >>> _name_of(RunSpec(dataset="scene", dataset_digest="", model="dela", fold=2))
-    'scene dela adaptive 16, fold 2, seed 0'
-    """
+    """Return a readable name of a run: dataset, model, strategy, fold and seed."""
     pressure = f" {text}" if (text := pressure_text(spec.selection_pressure)) else ""
     shown = plain_names([spec.model, spec.strategy])
     model, strategy = shown[spec.model], shown[spec.strategy]
