@@ -58,8 +58,7 @@ def check_record(data: bytes) -> None:
         accepted(partial(_records, source))
     accepted(store.done)
     if len(data) % 16 == 0:  # frames take as long as a hundred records
-        for look in (store.frame, store.curves, store.labels):
-            accepted(look)
+        accepted(store.frame)
         accepted(lambda: named(read_store(store)))
 
 

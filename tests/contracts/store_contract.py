@@ -9,6 +9,7 @@ import pytest
 
 from tailbatch.errors import ResultError
 from tailbatch.results import DatasetFacts, RunFailure, RunRecord, RunSpec, StudyPlan, TrainingPlan
+from tailbatch.results.frames import read_store
 
 
 def make_spec(**changes):
@@ -97,9 +98,10 @@ class StoreContract:
 
     def test_curves_and_labels_have_one_row_each(self, store):
         store.add(make_record())
-        assert store.curves()["validation_macro_f"].tolist() == [0.2, 0.25]
-        assert store.labels()["name"].tolist() == ["rare", "common"]
-        assert set(store.curves()["digest"]) == {make_spec().digest}
+        evidence = read_store(store)
+        assert evidence.curves["validation_macro_f"].round(6).tolist() == [0.2, 0.25]
+        assert evidence.labels["label"].tolist() == ["rare", "common"]
+        assert set(evidence.curves["digest"]) == {make_spec().digest}
 
     def test_a_failure_is_kept_until_the_run_is_done(self, store):
         failure = RunFailure(spec=make_spec(), message="diverged", attempts=2)

@@ -46,16 +46,13 @@ def shown_metrics(runs: pd.DataFrame) -> list[str]:
     ['tuned_macro_f']
     """
     minority = [name for name, metric in METRICS.items() if metric.minority]
+    own = "preparation" in runs and all(map(is_whole, runs["preparation"].unique()))
     names: list[str] = []
     for name in (*PAPER_METRICS, *minority):
         tuned = f"{TUNED}{name}"
-        better = name.endswith("_f") and _is_own_data(runs) and tuned in runs
+        better = own and name.endswith("_f") and tuned in runs
         names.append(tuned if better and runs[tuned].notna().all() else name)
     return [name for name in names if name in runs and runs[name].notna().any()]
-
-
-def _is_own_data(runs: pd.DataFrame) -> bool:
-    return "preparation" in runs and all(map(is_whole, runs["preparation"].unique()))
 
 
 def measured(runs: pd.DataFrame) -> set[str]:

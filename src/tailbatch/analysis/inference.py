@@ -11,7 +11,7 @@ Holm's correction is over a list of claims that is fixed in code, not chosen by 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,13 +127,14 @@ def _fold_differences(cells: Mapping[Cell, Pairs]) -> dict[Dataset, np.ndarray]:
         differences = zip(*_by_fold(folds, value - before), strict=True)
         by_data.setdefault(_unit(cell), []).append(dict(differences))
     return {
-        data: np.array([np.mean([one[fold] for one in rows]) for fold in _shared(rows)])
+        data: np.array(
+            [
+                np.mean([one[fold] for one in rows])
+                for fold in sorted(set.intersection(*map(set, rows)))
+            ]
+        )
         for data, rows in by_data.items()
     }
-
-
-def _shared(rows: Sequence[Mapping[Any, float]]) -> list[Any]:
-    return sorted(set.intersection(*map(set, rows)))
 
 
 def change(cells: Mapping[Cell, Pairs], metric: str, ratio: float) -> Estimate:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from tailbatch.data import LabelMatrix, MultiLabelDataset
+    from tailbatch.data import LabelMatrix
     from tailbatch.estimator import TailbatchClassifier
 
 commands = typer.Typer()
@@ -98,7 +98,9 @@ def _describe(
 
         figures.save(figures.label_frequencies(facts), picture)
     if as_json:
-        print_json({**asdict(facts), "columns": _kinds_of(data)})
+        read = data.columns and data.columns.taken.items()
+        kinds_read = read and {name: {"kind": t.kind, "why": t.why} for name, t in read}
+        print_json({**asdict(facts), "columns": kinds_read})
     else:
         found = catalog.known_file(Path(dataset))
         name = found[0].name if found else dataset.casefold()
@@ -169,13 +171,6 @@ def _checked(path: Path) -> dict[str, Any]:
     except TailbatchError as error:
         same_bytes, problem = False, str(error)
     return {"path": path, "same_bytes": same_bytes, "problem": problem}
-
-
-def _kinds_of(data: "MultiLabelDataset") -> dict[str, dict[str, str]] | None:
-    """Return how each column of a table was read, and why."""
-    if data.columns is None:
-        return None
-    return {name: {"kind": t.kind, "why": t.why} for name, t in data.columns.taken.items()}
 
 
 @commands.command("evaluate")

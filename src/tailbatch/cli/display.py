@@ -84,7 +84,9 @@ def show_description(
     if len(facts.cooccurrence.names) > 1:
         _section(console, "Commonest labels together", "of the rows with one, % that have another")
         console.print(_cooccurrence_table(facts))
-    _section(console, "Rare labels", _minority_summary(facts))
+    rare = f"{facts.n_minority_labels:,} of {facts.n_labels:,} labels"
+    share = f"{facts.minority_row_share:.1%} of the rows have one"
+    _section(console, "Rare labels", f"{rare}; {share}")
     console.print(Padding(Text(_minority_names(facts)), (0, 2)))
     _bullets(console, "Worth a look", facts.warnings or ["nothing unusual"])
     if entry:
@@ -156,13 +158,6 @@ def _cooccurrence_table(facts: Description) -> Table:
         cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
         table.add_row(_name(f"{position + 1} {name}"), *cells)
     return table
-
-
-def _minority_summary(facts: Description) -> str:
-    return (
-        f"{facts.n_minority_labels:,} of {facts.n_labels:,} labels; "
-        f"{facts.minority_row_share:.1%} of the rows have one"
-    )
 
 
 def _minority_names(facts: Description) -> str:

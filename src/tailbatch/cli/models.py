@@ -178,8 +178,8 @@ def _fit(
         if not dataset.n_features:
             raise no_features(dataset)
         # Before anything is made that grows with the claimed size: names, a frame, folds.
-        sizes, hyperparameters = (dataset.n_features, dataset.n_labels), _of_the_model(nested)
-        check_size(MODELS[model], *sizes, hyperparameters)
+        own = {k.removeprefix("model__"): v for k, v in nested.items() if k.startswith("model__")}
+        check_size(MODELS[model], dataset.n_features, dataset.n_labels, own)
         classifier = TailbatchClassifier(
             model=model,
             strategy=strategy,
@@ -342,11 +342,6 @@ def _nested(settings: list[str]) -> dict[str, Any]:
                 "plan__"
             )
     return dict(map(named_value, settings))
-
-
-def _of_the_model(nested: dict[str, Any]) -> dict[str, Any]:
-    prefix = "model__"
-    return {key.removeprefix(prefix): nested[key] for key in nested if key.startswith(prefix)}
 
 
 def _columns(dataset: "MultiLabelDataset") -> "Columns | None":

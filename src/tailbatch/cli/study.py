@@ -397,7 +397,8 @@ def _report_on(outcome: "StudyOutcome", folder: Path) -> None:
     from tailbatch.report.page import write_report
     from tailbatch.results import ResultStore
 
-    _only_errors()
+    # The report says what it leaves out.
+    logging.getLogger("tailbatch").setLevel(logging.ERROR)
     display.failures(outcome.failures)
     if outcome.failures and not outcome.done + outcome.skipped:
         raise typer.Exit(1)  # there is nothing to report
@@ -409,11 +410,6 @@ def _report_on(outcome: "StudyOutcome", folder: Path) -> None:
     typer.echo(f"Report: {printable(str(page))}")
     if outcome.failures:
         raise typer.Exit(1)
-
-
-def _only_errors() -> None:
-    """Log no warnings: the report says what it leaves out."""
-    logging.getLogger("tailbatch").setLevel(logging.ERROR)
 
 
 @contextmanager

@@ -73,7 +73,9 @@ def show_status(studies: Mapping[str, StudyProgress]) -> None:
     # A run that two studies want is done once.
     under_way = {run[0].digest: run for study in studies.values() for run in study.under_way}
     for spec, epochs in under_way.values():
-        console.print(Text(f"{printable(_name_of(spec))}: {epochs}{_of_all(spec)} epochs done"))
+        # A budget in steps depends on the rows.
+        planned = "" if spec.plan.steps or spec.plan.min_steps else f" of {spec.plan.epochs}"
+        console.print(Text(f"{printable(_name_of(spec))}: {epochs}{planned} epochs done"))
 
 
 class Live(logging.Handler):
@@ -225,11 +227,6 @@ def _name_of(spec: RunSpec) -> str:
     model, strategy = shown[spec.model], shown[spec.strategy]
     arm = "" if strategy == NO_BATCHES else f" {strategy}{pressure}"
     return f"{spec.dataset} {model}{arm}, fold {spec.fold}, seed {spec.seed}"
-
-
-def _of_all(spec: RunSpec) -> str:
-    """Return the number of epochs where the plan fixes it; a budget in steps depends on the rows."""
-    return "" if spec.plan.steps or spec.plan.min_steps else f" of {spec.plan.epochs}"
 
 
 def _count(study: Study) -> int:

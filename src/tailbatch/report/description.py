@@ -95,8 +95,10 @@ def describe(dataset: MultiLabelDataset) -> Description:
     >>> facts.warnings
     ('1 label has no positive: label_2', '10 rows have no label')
     """
+    X: Any = dataset.X
     Y = dataset.Y
     minority = rare_labels(Y)
+    nonzero = X.count_nonzero() if sparse.issparse(X) else np.count_nonzero(X)
     with_minority = np.asarray(Y[:, np.flatnonzero(minority)].sum(axis=1)) > 0
     return Description(
         name=dataset.name,
@@ -105,7 +107,7 @@ def describe(dataset: MultiLabelDataset) -> Description:
         n_features=dataset.n_features,
         n_labels=dataset.n_labels,
         feature_storage="sparse" if dataset.is_sparse else "dense",
-        feature_density=_nonzero_share(dataset.X),
+        feature_density=float(nonzero / max(X.shape[0] * X.shape[1], 1)),
         label_cardinality=label_cardinality(Y),
         label_density=label_density(Y),
         distinct_label_sets=len(set(_row_keys(Y))),
@@ -117,11 +119,6 @@ def describe(dataset: MultiLabelDataset) -> Description:
         cooccurrence=_cooccurrence(dataset),
         warnings=(*dataset.notices, *_warnings(dataset)),
     )
-
-
-def _nonzero_share(X: Any) -> float:
-    nonzero = X.count_nonzero() if sparse.issparse(X) else np.count_nonzero(X)
-    return float(nonzero / max(X.shape[0] * X.shape[1], 1))
 
 
 def _commonest_first(counts: IntArray, most: int) -> IntArray:

@@ -128,7 +128,8 @@ def _strategies(choices: list[list[Any]]) -> Iterable[dict[str, Any]]:
 
 def _assigned(values: Mapping[str, Any]) -> list[str]:
     """Return TOML lines; a missing value has none, since TOML has no null."""
-    return [f"{_name(key)} = {_value(item)}" for key, item in values.items() if item is not None]
+    names = {key: key if _BARE.fullmatch(key) else _value(key) for key in values}
+    return [f"{names[key]} = {_value(item)}" for key, item in values.items() if item is not None]
 
 
 def _value(value: Any) -> str:
@@ -139,7 +140,3 @@ def _value(value: Any) -> str:
     # JSON writes numbers and text as TOML reads them, except for a few control characters.
     text = json.dumps(value, ensure_ascii=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _name(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _value(key)

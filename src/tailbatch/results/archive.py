@@ -293,17 +293,15 @@ def _record(values: Mapping[str, Any]) -> RunRecord:
     """Undo `_compact`."""
     plain = {name: value for name, value in values.items() if name != "digest"}
     try:
-        history = [_epoch(row) for row in _rows(plain["history"])]
+        history = _rows(plain["history"])
+        for row in history:
+            row["validation"] = {name: row.pop(f"validation_{name}") for name in CURVES}
         record = RunRecord.from_dict(plain | {"history": history, "labels": _rows(plain["labels"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"not a run: {error}") from error
     if values.get("digest") != record.spec.digest:
         raise ResultError(f"its digest is not that of its run, {record.spec.digest}")
     return record
-
-
-def _epoch(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"validation": {name: row.pop(f"validation_{name}") for name in CURVES}}
 
 
 def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:

@@ -329,7 +329,8 @@ class RecordSource(ABC):
         ``"64:1"``, ``""`` for none), tables as JSON. Code of the user's own has its plain name, and a
         digest only beside another version of it.
         """
-        return self.with_plain_names(_table([record.row() for record in self.records(study)]))
+        rows = [record.row() for record in self.records(study)]
+        return self.with_plain_names(require("pandas", extra="cli").DataFrame(rows))
 
     @staticmethod
     def with_plain_names(*frames: "pd.DataFrame") -> Any:
@@ -343,35 +344,3 @@ class RecordSource(ABC):
                 for frame in shown
             ]
         return shown[0] if len(shown) == 1 else shown
-
-    def curves(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row per run and epoch: the run's digest and the epoch's entry in its history."""
-        return _table(
-            [
-                {"digest": record.spec.digest, **_flat(epoch)}
-                for record in self.records(study)
-                for epoch in record.history
-            ]
-        )
-
-    def labels(self, study: str | None = None) -> "pd.DataFrame":
-        """Return one row per run and label: the run's digest and its results for the label."""
-        return _table(
-            [
-                {"digest": record.spec.digest, **label}
-                for record in self.records(study)
-                for label in record.labels
-            ]
-        )
-
-
-def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
-    return require("pandas", extra="cli").DataFrame(rows)
-
-
-def _flat(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an epoch's values with its validation metrics as ``validation_<metric>``."""
-    plain = {name: value for name, value in epoch.items() if name != "validation"}
-    scores = epoch.get("validation")
-    metrics = scores if isinstance(scores, Mapping) else {}
-    return plain | {f"validation_{name}": value for name, value in metrics.items()}

@@ -106,7 +106,8 @@ def _reproduce(story: Story) -> Section:
     """Return how to repeat the runs, and which runs are behind each row."""
     blocks: list[Block] = []
     if story.studies:
-        files = sorted({name for text in story.studies.values() for name in _named_files(text)})
+        entries = [e for text in story.studies.values() for e in tomllib.loads(text)["datasets"]]
+        files = sorted({entry["path"] for entry in entries if isinstance(entry, dict)})
         beside = f" ({', '.join(files)} must be there too)" if files else ""
         these = "This command repeats" if len(story.studies) == 1 else "These commands repeat"
         again = [
@@ -142,12 +143,6 @@ def _reproduce(story: Story) -> Section:
             Block("traces", entries),
         ),
     )
-
-
-def _named_files(study: str) -> list[str]:
-    """Return the data files that a study file names."""
-    entries = tomllib.loads(study)["datasets"]
-    return [entry["path"] for entry in entries if isinstance(entry, dict)]
 
 
 SECTIONS = (_minority, _missing, _unread, _reproduce)

@@ -32,13 +32,8 @@ from tailbatch.stats import FEWEST_DATASETS
 
 #: Metrics that a terminal has room for.
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
-_COUNTED = {
-    "datasets": "dataset",
-    "models": "model",
-    "strategies": "strategy",
-    "folds": "fold",
-    "seeds": "seed",
-}
+_COUNTED = {"datasets": "dataset", "models": "model", "strategies": "strategy"}
+_COUNTED |= {"folds": "fold", "seeds": "seed"}
 _SETTING = ["learner", "arm", "varied"]
 _BY_DATASET = {
     "data": "Dataset",
@@ -324,13 +319,8 @@ def _change_row(row: pd.Series, position: Callable[[float], str]) -> dict[str, A
         "percent": MISSING if pd.isna(row["percent"]) else f"{_signed(row['percent'])}%",
         "interval": f"{_signed(row['low'])} to {_signed(row['high'])}" if known else MISSING,
         "bar": {name: position(value) for name, value in ends.items()} if known else None,
-        "p": _p_text(row["p_holm"]),
+        "p": "< 0.0001" if row["p_holm"] < 0.0001 else cell_text(float(row["p_holm"])),
     }
-
-
-def _p_text(p: float) -> str:
-    """Return a p-value as text."""
-    return "< 0.0001" if p < 0.0001 else cell_text(float(p))
 
 
 def _by_setting(analysis: Analysis) -> bool:
