@@ -6,17 +6,17 @@ import pytest
 from scipy.stats import gaussian_kde
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
-from tailbatch.analysis import Arm, Dataset, Learner, analyze
-from tailbatch.analysis.comparisons import between_models, comparisons, overall, results
+from tailbatch.analysis import Arm, Dataset, Learner, _between_models, _with_epochs, analyze
+from tailbatch.analysis.comparisons import comparisons, overall, results
 from tailbatch.analysis.curves import (
+    _convergence,
+    _loss_density,
+    _pressure_panel,
+    _sample_losses,
     _smoothed,
-    convergence,
-    loss_density,
     mean_curves,
-    pressure_panel,
-    sample_losses,
 )
-from tailbatch.analysis.fairness import fairness_checks, still_learning, with_epochs
+from tailbatch.analysis.fairness import fairness_checks, still_learning
 from tailbatch.analysis.keys import named
 from tailbatch.analysis.labels import (
     label_facts,
@@ -275,11 +275,13 @@ def test_convergence_says_when_the_baselines_lowest_loss_is_reached():
             "validation_macro_auc": [0.6, 0.7, 0.65, 0.6, 0.6, 0.8],
         }
     )
-    table = convergence(curves, pd.DataFrame()).set_index("arm")
+    table = _convergence(curves, pd.DataFrame()).set_index("arm")
     assert table.loc[ADAPTIVE, "seconds_to_target"] == 3.0
     assert table.loc[ADAPTIVE, "time_change"] == pytest.approx(0.0)
     assert table.loc[RANDOM, ["peak_auc", "peak_epoch"]].tolist() == [0.7, 2.0]
-    slower = convergence(curves.assign(training_bce=[0.5, 0.4, 0.3, 0.9, 0.8, 0.7]), pd.DataFrame())
+    slower = _convergence(
+        curves.assign(training_bce=[0.5, 0.4, 0.3, 0.9, 0.8, 0.7]), pd.DataFrame()
+    )
     assert np.isnan(slower.set_index("arm").loc[ADAPTIVE, "time_change"])
 
 
@@ -300,7 +302,7 @@ def test_a_curve_is_the_mean_of_the_same_runs_all_along(grid):
 
 
 def test_the_pressure_panel_compares_the_same_folds_and_seeds(grid):
-    panel = pressure_panel(grid, ["macro_f"])
+    panel = _pressure_panel(grid, ["macro_f"])
     cell = of(panel, "")
     adaptive = cell[cell["strategy"] == "adaptive"]
     assert adaptive["pressure"].dropna().tolist() == [2.0, 16.0, 64.0]
@@ -327,8 +329,8 @@ def test_wilcoxon_by_model_is_over_its_datasets():
 
 
 def test_densities_hold_all_samples_and_minority_samples_lose_more(grid):
-    losses = sample_losses(grid)
-    density = loss_density(losses, points=400)
+    losses = _sample_losses(grid)
+    density = _loss_density(losses, points=400)
     keys = ["data", "learner", "arm", "epoch", "minority_labels"]
     assert set(density["minority_labels"]) == {"0", "1", "2", "3", "any"}
     for _, line in density.groupby(keys):
@@ -462,19 +464,19 @@ def test_models_are_tested_against_the_first_that_draws_batches():
     hard = ensemble.assign(arm=[Arm("hard")] * 5)
     logistic = ensemble.assign(learner=[Learner("a_logistic")] * 5, arm=[Arm("none")] * 5)
     logistic = logistic.assign(macro_f=[0.20, 0.22, 0.19, 0.20, 0.21])
-    made = overall(between_models(pd.concat([ensemble, hard, logistic])), ["macro_f"])
+    made = overall(_between_models(pd.concat([ensemble, hard, logistic])), ["macro_f"])
     (row,) = made.itertuples()
     assert (str(row.arm), row.win, row.loss) == ("a_logistic", 0, 1)
     assert row.high < 0
     assert row.p_holm < 0.001
-    assert between_models(ensemble).empty
+    assert _between_models(ensemble).empty
 
 
 def test_the_epochs_are_those_that_ran():
     runs = pd.DataFrame({"digest": ["a"], "plan_epochs": 5, "best_epoch": 40})
     curves = pd.DataFrame({"digest": ["a"] * 72, "number": range(1, 73)})
     empty = pd.DataFrame()
-    ran = with_epochs(Evidence(runs=runs, curves=curves, labels=empty, losses=empty)).runs
+    ran = _with_epochs(Evidence(runs=runs, curves=curves, labels=empty, losses=empty)).runs
     assert ran["epochs"].tolist() == [72]
     assert not still_learning(ran).any()
 

@@ -1,6 +1,6 @@
 """Everything that compares runs, computed once: frames in, frames out; needs no torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailbatch.errors import require_installed
 
@@ -9,22 +9,15 @@ require_installed("pandas", extra="cli")
 import pandas as pd
 
 from tailbatch.analysis.comparisons import (
+    PAPER_METRICS,
     baseline_arm,
-    between_models,
     comparisons,
     overall,
     primary,
     results,
-    shown_metrics,
 )
-from tailbatch.analysis.curves import (
-    convergence,
-    loss_density,
-    mean_curves,
-    pressure_panel,
-    sample_losses,
-)
-from tailbatch.analysis.fairness import fairness_checks, with_epochs
+from tailbatch.analysis.curves import curve_tables
+from tailbatch.analysis.fairness import fairness_checks
 from tailbatch.analysis.keys import CELL, Arm, Cell, Dataset, Learner, by_label, named
 from tailbatch.analysis.labels import label_facts, minority_gains
 from tailbatch.analysis.verdicts import (
@@ -34,6 +27,8 @@ from tailbatch.analysis.verdicts import (
     tuned_by_strategy,
     wilcoxon_by_model,
 )
+from tailbatch.data.preparation import is_whole
+from tailbatch.metrics import METRICS, TUNED
 from tailbatch.results.frames import Evidence
 
 __all__ = ["Analysis", "Arm", "Cell", "Dataset", "Learner", "analyze"]
@@ -75,15 +70,13 @@ def analyze(evidence: Evidence) -> Analysis:
     >>> analyze(gather([])).overall.empty
     True
     """
-    evidence = with_epochs(named(evidence))
+    evidence = _with_epochs(named(evidence))
     runs = evidence.runs
-    metrics = shown_metrics(runs)
+    metrics = _shown_metrics(runs)
     means = results(runs, metrics)
     pairs = comparisons(runs, metrics)
-    learners = between_models(runs)
-    curves = mean_curves(evidence)
+    learners = _between_models(runs)
     labels = label_facts(evidence)
-    losses = sample_losses(evidence)
     return Analysis(
         evidence=evidence,
         metrics=metrics,
@@ -98,14 +91,10 @@ def analyze(evidence: Evidence) -> Analysis:
         wilcoxon=wilcoxon_by_model(pairs),
         ranks=mean_ranks(means, metrics),
         tuned=tuned_by_strategy(runs),
-        curves=curves,
-        convergence=convergence(curves, runs),
         labels=labels,
         minority=minority_gains(labels),
-        pressures=pressure_panel(evidence, metrics),
-        losses=losses,
-        density=loss_density(losses),
         unread=_unread(evidence),
+        **curve_tables(evidence, metrics),
     )
 
 
@@ -115,3 +104,50 @@ def _unread(evidence: Evidence) -> pd.DataFrame:
     if evidence.unread.empty:
         return pd.DataFrame(columns=[*names, "reason"])
     return by_label(evidence.runs[names].merge(evidence.unread, on="digest"), names)
+
+
+def _shown_metrics(runs: pd.DataFrame) -> list[str]:
+    """Return the metrics of the result tables: the paper's six, then those over minority labels.
+
+    Of F, runs on data that is not the paper's show the value with thresholds tuned on validation rows:
+    few rows of a rare label reach a probability of 0.5.
+    """
+    minority = [name for name, metric in METRICS.items() if metric.minority]
+    own = "preparation" in runs and all(map(is_whole, runs["preparation"].unique()))
+    names: list[str] = []
+    for name in (*PAPER_METRICS, *minority):
+        tuned = f"{TUNED}{name}"
+        better = own and name.endswith("_f") and tuned in runs
+        names.append(tuned if better and runs[tuned].notna().all() else name)
+    return [name for name in names if name in runs and runs[name].notna().any()]
+
+
+def _between_models(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that compare learners: each learner is an arm, the first one the baseline.
+
+    A learner is represented by its runs with the baseline's batches, or without batches; those that draw
+    batches come first. Empty if there is only one.
+    """
+    if runs.empty:
+        return runs
+    base = baseline_arm(primary(runs)["arm"])
+    plain = runs[[arm == base or not arm.draws_batches for arm in runs["arm"]]]
+    last = {
+        learner: not arm.draws_batches
+        for learner, arm in zip(plain["learner"], plain["arm"], strict=True)
+    }
+    if len(last) < 2:
+        return runs[:0]
+    order = sorted(last, key=lambda learner: (last[learner], learner))
+    arms = {learner: Arm(str(learner), None, place=turn) for turn, learner in enumerate(order)}
+    return plain.assign(
+        arm=[arms[learner] for learner in plain["learner"]], learner=[Learner("")] * len(plain)
+    )
+
+
+def _with_epochs(evidence: Evidence) -> Evidence:
+    """Return the evidence whose runs say how many ``epochs`` ran; a minimum of steps can add some."""
+    runs = evidence.runs
+    ran = evidence.curves.groupby("digest", observed=True)["number"].max().reindex(runs["digest"])
+    ran = ran.reset_index(drop=True).set_axis(runs.index)
+    return replace(evidence, runs=runs.assign(epochs=ran.fillna(runs["plan_epochs"]).astype(int)))

@@ -22,8 +22,7 @@ from tailbatch.analysis.inference import (
     over_folds,
     sign,
 )
-from tailbatch.analysis.keys import CELL, PAIR, Arm, Cell, Learner
-from tailbatch.data.preparation import is_whole
+from tailbatch.analysis.keys import CELL, PAIR, Arm, Cell
 from tailbatch.metrics import METRICS, TUNED
 from tailbatch.stats import holm
 
@@ -32,27 +31,6 @@ PAPER_METRICS = ("macro_f", "micro_f", "macro_auc", "ranking_loss", "hamming_los
 #: The claims of a summary about each arm, fixed before any test: rare, all and frequent labels.
 #: Holm's correction is over these.
 CLAIMS = ("minority_average_precision", "macro_auc", "micro_f")
-
-
-def shown_metrics(runs: pd.DataFrame) -> list[str]:
-    """Return the metrics of the result tables: the paper's six, then those over minority labels.
-
-    Of F, runs on data that is not the paper's show the value with thresholds tuned on validation rows:
-    few rows of a rare label reach a probability of 0.5.
-
-    Examples
-    --------
-    >>> shown_metrics(pd.DataFrame({"macro_f": [0.5], "tuned_macro_f": [0.6], "preparation": "full"}))
-    ['tuned_macro_f']
-    """
-    minority = [name for name, metric in METRICS.items() if metric.minority]
-    own = "preparation" in runs and all(map(is_whole, runs["preparation"].unique()))
-    names: list[str] = []
-    for name in (*PAPER_METRICS, *minority):
-        tuned = f"{TUNED}{name}"
-        better = own and name.endswith("_f") and tuned in runs
-        names.append(tuned if better and runs[tuned].notna().all() else name)
-    return [name for name in names if name in runs and runs[name].notna().any()]
 
 
 def measured(runs: pd.DataFrame) -> set[str]:
@@ -191,29 +169,6 @@ def comparisons(runs: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
         rows.append((*row, *over_folds(folds, gains, ratio)[1:], percent, len(gains), outcome))
     columns = ["baseline_mean", "mean", "gain", "low", "high", "p", "percent", "pairs", "outcome"]
     return pd.DataFrame(rows, columns=[*CELL, "arm", "metric", *columns])
-
-
-def between_models(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that compare learners: each learner is an arm, the first one the baseline.
-
-    A learner is represented by its runs with the baseline's batches, or without batches; those that draw
-    batches come first. Empty if there is only one.
-    """
-    if runs.empty:
-        return runs
-    base = baseline_arm(primary(runs)["arm"])
-    plain = runs[[arm == base or not arm.draws_batches for arm in runs["arm"]]]
-    last = {
-        learner: not arm.draws_batches
-        for learner, arm in zip(plain["learner"], plain["arm"], strict=True)
-    }
-    if len(last) < 2:
-        return runs[:0]
-    order = sorted(last, key=lambda learner: (last[learner], learner))
-    arms = {learner: Arm(str(learner), None, place=turn) for turn, learner in enumerate(order)}
-    return plain.assign(
-        arm=[arms[learner] for learner in plain["learner"]], learner=[Learner("")] * len(plain)
-    )
 
 
 def _pairs(runs: pd.DataFrame, metrics: list[str]) -> Iterator[tuple[Cell, Arm, str, Pairs]]:

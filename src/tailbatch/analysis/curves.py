@@ -32,6 +32,18 @@ _SPEED = [
 ]
 
 
+def curve_tables(evidence: Evidence, metrics: list[str]) -> dict[str, pd.DataFrame]:
+    """Return the frames of `tailbatch.analysis.Analysis` behind its curves, by name."""
+    curves, losses = mean_curves(evidence), _sample_losses(evidence)
+    return {
+        "curves": curves,
+        "convergence": _convergence(curves, evidence.runs),
+        "pressures": _pressure_panel(evidence, metrics),
+        "losses": losses,
+        "density": _loss_density(losses),
+    }
+
+
 def mean_curves(evidence: Evidence, *, also: Sequence[str] = ()) -> pd.DataFrame:
     """Return one row per cell, arm and epoch: means over the paired runs (Figures 3 and 4).
 
@@ -49,7 +61,7 @@ def mean_curves(evidence: Evidence, *, also: Sequence[str] = ()) -> pd.DataFrame
     return means[means["runs"] == most].drop(columns="runs").reset_index(drop=True)
 
 
-def convergence(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _convergence(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return how fast each arm learns, from `mean_curves` (the numbers of Figures 3 and 4).
 
     ``seconds_to_target`` is when the arm reaches the baseline's lowest training loss, and ``time_change``
@@ -90,7 +102,7 @@ def _extreme(
     return known[which(known[:, column])] if len(known) else None
 
 
-def pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
+def _pressure_panel(evidence: Evidence, metrics: list[str]) -> pd.DataFrame:
     """Return each metric and the last training loss by selection pressure (Figure 7).
 
     A strategy is included for every cell where it ran with three or more constant pressures. They and
@@ -123,7 +135,7 @@ def _last_losses(curves: pd.DataFrame) -> pd.DataFrame:
     return last.astype({"digest": object})
 
 
-def sample_losses(evidence: Evidence) -> pd.DataFrame:
+def _sample_losses(evidence: Evidence) -> pd.DataFrame:
     """Return quantiles of the samples' losses by epoch and number of minority labels (Figures 1, 5).
 
     Each quantile is the mean of the paired runs' own quantiles.
@@ -136,8 +148,8 @@ def sample_losses(evidence: Evidence) -> pd.DataFrame:
     return rows.groupby(keys, sort=False).mean().reset_index()
 
 
-def loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
-    """Return the density of the samples' losses, from `sample_losses` (Figures 1 and 5).
+def _loss_density(losses: pd.DataFrame, *, points: int = 60) -> pd.DataFrame:
+    """Return the density of the samples' losses, from `_sample_losses` (Figures 1 and 5).
 
     One row per cell, arm, epoch, group and ``loss``. A group is a number of minority labels (``"3"`` is
     three or more), or ``"any"``. The losses of a cell and epoch share one grid, up to the largest 99%

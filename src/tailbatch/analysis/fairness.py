@@ -1,13 +1,11 @@
 """What was run, and whether the compared runs differ only in the arm."""
 
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from tailbatch.analysis.comparisons import baseline_arm, primary
 from tailbatch.analysis.keys import CELL, PAIR
-from tailbatch.results.frames import Evidence
 
 #: Columns of the runs' frame that must agree between runs of one cell, fold and seed.
 _SAME = ("warm_up_digest", "steps", "drawn_samples", "dataset_digest", "versions", "max_lag")
@@ -89,11 +87,3 @@ def _learned(runs: pd.DataFrame) -> tuple[str, str, int, int]:
     if late.empty:
         return "learned", "cannot be told", 0, len(baseline)
     return "learned", "agrees" if late.mean() <= 0.5 else "differs", int(late.sum()), len(late)
-
-
-def with_epochs(evidence: Evidence) -> Evidence:
-    """Return the evidence whose runs say how many ``epochs`` ran; a minimum of steps can add some."""
-    runs = evidence.runs
-    ran = evidence.curves.groupby("digest", observed=True)["number"].max().reindex(runs["digest"])
-    ran = ran.reset_index(drop=True).set_axis(runs.index)
-    return replace(evidence, runs=runs.assign(epochs=ran.fillna(runs["plan_epochs"]).astype(int)))

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 from tailbatch.report.section import Section, Story
-from tailbatch.report.sections import results, runs
+from tailbatch.report.sections import results, runs, summary
 from tailbatch.report.sections.closer_look import closer_look
-from tailbatch.report.sections.summary import summary
 
 SECTIONS: tuple[Callable[[Story], Section], ...] = (
-    summary,
+    *summary.SECTIONS,
     *results.SECTIONS,
     closer_look,
     *runs.SECTIONS,

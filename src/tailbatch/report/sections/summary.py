@@ -58,7 +58,7 @@ _NOTHING = (
 )
 
 
-def summary(story: Story) -> Section:
+def _summary(story: Story) -> Section:
     """Return the outcome, in words and in numbers."""
     analysis = story.analysis
     evidence, table = analysis.evidence, analysis.overall
@@ -466,3 +466,6 @@ def _gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     tidy(axes)
     axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+SECTIONS = (_summary,)
