@@ -92,7 +92,7 @@ def check_xml(data: bytes) -> None:
 def check_libsvm(data: bytes) -> None:
     """Read a LIBSVM file."""
     path = written("data.svm", data)
-    dataset = accepted(lambda: readers.read_libsvm(path))
+    dataset = accepted(lambda: readers._read_libsvm(path))
     if dataset is not None:
         _check_dataset(dataset)
 

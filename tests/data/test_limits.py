@@ -11,7 +11,6 @@ from scipy.sparse import issparse
 from tailbatch.data import (
     MultiLabelDataset,
     cells,
-    column_kinds,
     column_parts,
     load_dataset,
     save_npz,
@@ -85,7 +84,7 @@ def test_cells_of_several_values_are_refused_by_name(cell):
 
 
 def test_text_that_is_nearly_all_different_is_left_out(monkeypatch):
-    monkeypatch.setattr(column_kinds, "FEW_LEVELS", 3)
+    monkeypatch.setattr(cells, "FEW_LEVELS", 3)
     frame = pd.DataFrame({"x": [*"abcdefgh", "a"], "z": [*"ababcabab"], "y": [0, 1, 1] * 3})
     data = MultiLabelDataset.from_frame(frame, labels=["y"])
     assert data.feature_names == ("z=a", "z=b", "z=c")

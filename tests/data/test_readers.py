@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from tailbatch.data import MultiLabelDataset, load_dataset, save_npz
-from tailbatch.data.readers import read_libsvm
+from tailbatch.data.readers import _read_libsvm
 from tailbatch.errors import DataError
 
 
@@ -176,7 +176,7 @@ def test_libsvm_sizes_in_the_first_line(write):
 def test_each_mistake_in_a_libsvm_file_has_its_sentence(content, message, write):
     path = write(content, "x.svm")
     with pytest.raises(DataError, match=message) as caught:
-        read_libsvm(path)
+        _read_libsvm(path)
     assert str(path) in str(caught.value)
 
 

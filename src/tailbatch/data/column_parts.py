@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from tailbatch.data.cells import as_floats, as_texts, blanked, is_number, is_plain, missing_value
-from tailbatch.data.column_kinds import amounts, days_since_1970, decimal_mark
+from tailbatch.data.cells import (
+    amounts,
+    as_floats,
+    as_texts,
+    blanked,
+    days_since_1970,
+    decimal_mark,
+    is_number,
+    is_plain,
+    missing_value,
+)
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
 from tailbatch.errors import DataError, require
 from tailbatch.registry import check_known

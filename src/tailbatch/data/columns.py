@@ -6,6 +6,7 @@ a table, `predict`, `evaluate` and `compare` do again.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,21 +14,16 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from tailbatch.data.cells import (
+    DOUBT,
+    KINDS,
+    Taken,
+    amounts,
     blanked,
     blanked_frame,
     columns_text,
     is_number,
     is_plain,
     refuse_many,
-)
-from tailbatch.data.column_kinds import (
-    KINDS,
-    Taken,
-    amounts,
-    date_format,
-    identifies_rows,
-    named_like_an_identifier,
-    refuse_few_amounts,
     taken_for,
 )
 from tailbatch.data.column_parts import (
@@ -58,10 +54,9 @@ _MOST_LABELS_COMPARED = 200
 _MOST_LEVELS_COMPARED = 200
 _FEWEST_TOLD = 10  # rows with a label and rows without, from which on nothing tells it by chance
 _FEW_ROWS = 20  # in fewer rows, many different values mean nothing
-_DOUBT = "; if it is one"
 _NEAR_UNIQUE = "more than half as many as rows"
 #: What in a column's reason makes it a notice.
-_WORTH_A_NOTICE = (_DOUBT, _NEAR_UNIQUE, MISSING_NUMBERS)
+_WORTH_A_NOTICE = (DOUBT, _NEAR_UNIQUE, MISSING_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -136,55 +131,23 @@ class Columns:
         parts, decided, filled = list[Part](), dict[str, Taken](), dict[str, int]()
         for place, name in enumerate(names):
             values = next(numbers) if plain[place] else None
-            if taken is None:
-                column = None if values is not None and name not in asked else frame.iloc[:, place]
-                decided[name] = self._taken(column, values, name, asked.get(name))
-            else:
-                decided[name] = taken[name]
+            # Making a series of each of thousands of columns of numbers would take longest of all.
+            is_series = values is None or name in asked
+            column: Any = frame.iloc[:, place] if is_series else values
+            decided[name] = taken[name] if taken else taken_for(column, name, asked.get(name))
             part = self._part(frame, place, values, name, decided[name])
             if isinstance(part, str):
                 decided[name] = Taken("ignore", part)
             elif part is not None:
                 parts.append(part)
-                column = frame.iloc[:, place]
                 absent = np.isnan(values) if values is not None else column.isna()
                 count = int(absent.sum())
                 if count and part.kind != "text":
                     filled[name] = count
-                if taken is None:
+                if not taken:
                     decided[name] = _with_near_unique(decided[name], part, len(frame))
                     decided[name] = _with_missing(decided[name], column, count, part)
         return FittedColumns(self, tuple(parts), decided, filled)
-
-    def _taken(
-        self,
-        column: "pd.Series | None",
-        values: NDArray[np.float64] | None,
-        name: str,
-        kind: str | None,
-    ) -> Taken:
-        if kind is not None:
-            word, _, form = kind.partition(":")
-            if word == "date" and not form and column is not None and column.dtype.kind != "M":
-                form = date_format(column, name) or ""
-            if word == "number" and column is not None and not is_number(column):
-                refuse_few_amounts(column, name)
-            return Taken(word, "as you said", form or None)
-        if values is not None:
-            if np.isnan(values).all():
-                return Taken("ignore", "it is empty")
-            if why := identifies_rows(values, name):
-                return Taken("ignore", why)
-            if named_like_an_identifier(name):
-                return Taken(
-                    "number",
-                    f"its values are numbers, though it is named like an identifier{_DOUBT}, write "
-                    f"{setting('kinds', {name: 'ignore'})} or 'category'",
-                )
-            return Taken("number", "its values are numbers")
-        if column is not None and column.isna().all():
-            return Taken("ignore", "it is empty")
-        return taken_for(column, name)
 
     def _part(
         self,
@@ -291,24 +254,18 @@ class FittedColumns:
                     f"{columns_text(list(place), part.name)}"
                 )
         blocks, notices = list[Block](), list[str]()
-        run = list[NumberPart]()
-        for part in self.parts:
-            if isinstance(part, NumberPart):
-                run.append(part)
-                continue
-            if run:
-                numbers, more = number_block(frame, run, place)
+        # Numbers that stand side by side are one block: tables may have thousands of them.
+        for are_numbers, run in groupby(self.parts, key=lambda part: isinstance(part, NumberPart)):
+            if are_numbers:
+                numbers, more = number_block(frame, list(run), place)
                 blocks.append(numbers)
                 notices += more
-            run = []
-            known = part.levels if isinstance(part, CategoryPart) else ()
-            block, notice = part.encode(blanked(frame.iloc[:, place[part.name]], keep=known))
-            blocks.append(block)
-            notices += [notice] if notice else []
-        if run:
-            numbers, more = number_block(frame, run, place)
-            blocks.append(numbers)
-            notices += more
+                continue
+            for part in run:
+                known = part.levels if isinstance(part, CategoryPart) else ()
+                block, notice = part.encode(blanked(frame.iloc[:, place[part.name]], keep=known))
+                blocks.append(block)
+                notices += [notice] if notice else []
         return side_by_side(blocks, len(frame)), tuple(notices)
 
     def refit(self, frame: "pd.DataFrame") -> "FittedColumns":

@@ -100,7 +100,7 @@ def load_dataset(
     elif form == "corpus":
         dataset = load_texts(path).word_counts()
     else:
-        dataset = read_npz(path) if form == "npz" else read_libsvm(path)
+        dataset = read_npz(path) if form == "npz" else _read_libsvm(path)
     if entry is not None:
         catalog.check(dataset, entry.name, source=path)
         dataset = replace(dataset, name=entry.name)
@@ -174,7 +174,7 @@ def _looks_like_libsvm(lines: Sequence[bytes]) -> bool:
     return any(b":" in row for row in rows) and all(_ROW.fullmatch(row) for row in rows)
 
 
-def read_libsvm(path: Path) -> MultiLabelDataset:
+def _read_libsvm(path: Path) -> MultiLabelDataset:
     """Read a multi-label LIBSVM file, plain or gzip.
 
     Labels and features keep their numbers as names: label ``3`` and ``feature_5``. Features count
