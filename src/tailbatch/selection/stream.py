@@ -6,6 +6,7 @@ labels and the label counts, so no more than a block of rows is ever held, whate
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -244,6 +245,12 @@ class StreamSelector:
         """Go to the start of an epoch, counted from 0: each draws other rows."""
         check_number("epoch", epoch, least=0, whole=True, error=SelectionError)
         self.epoch, self._place, self._resumed = int(epoch), (0, 0, 0), (0, 0, 0)
+
+    def at(self, epoch: int) -> "StreamSelector":
+        """Return a copy at the start of an epoch, to hand to processes that draw in that epoch."""
+        other = copy(self)
+        other.set_epoch(epoch)
+        return other
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the streams of this epoch stand: four numbers, and what identifies the draws.
