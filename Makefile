@@ -14,7 +14,7 @@ QUALITY := $(VENV)/.quality
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test setup fix check slow bench reproduction clean docs screenshots
-.PHONY: coverage mutation audit package minimal fuzz
+.PHONY: coverage mutation audit package minimal fuzz paper
 
 demo: $(PACKAGE)
 	$(BIN)/tailbatch demo
@@ -81,6 +81,10 @@ docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(DOCS)
 	$(BIN)/mkdocs build --strict
 	TAILBATCH_SITE=site $(BIN)/python -m pytest tests/pages/test_site.py
+
+# Into build/: the short paper of the replication, as PDF.
+paper: $(DOCS)
+	$(BIN)/python scripts/print_paper.py
 
 screenshots: $(DOCS)
 	$(BIN)/python scripts/screenshots.py

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from reproduction import questions
+from reproduction.article import article
 from reproduction.cells import collected
 from reproduction.drawing import draw_ladder, draw_printed, draw_results, write_drawn
 from reproduction.figures import page as figures
@@ -24,6 +25,7 @@ from tailbatch.results import ResultStore
 
 PAGE = HERE.parent / "docs" / "reproduction.md"
 DETAILS = HERE.parent / "docs" / "reproduction"
+ARTICLE = HERE.parent / "docs" / "paper" / "replication.md"
 PICTURES = HERE.parent / "docs" / "assets"
 IN_BRIEF = HERE.parent / "docs" / "training.md"
 _MARKS = "<!-- results: python -m reproduction -->", "<!-- end of results -->"
@@ -115,6 +117,7 @@ def main() -> None:
     DETAILS.mkdir(exist_ok=True)
     for path, text in pages(answers).items():
         path.write_text(text)
+    ARTICLE.write_text(article(answers))
     pictures(answers)
     IN_BRIEF.write_text(put_between_marks(IN_BRIEF.read_text(), questions.in_brief(answers)))
 

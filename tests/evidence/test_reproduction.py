@@ -168,7 +168,8 @@ def test_the_committed_page_pictures_and_numbers_follow_from_the_committed_recor
     monkeypatch.setattr("sys.argv", ["reproduction"])
     monkeypatch.setattr(reproduction, "read", lambda: answers)
     committed = {path.name: path for path in (reproduction.PAGE, reproduction.IN_BRIEF)}
-    for name in ("PAGE", "IN_BRIEF"):
+    committed[reproduction.ARTICLE.name] = reproduction.ARTICLE
+    for name in ("PAGE", "IN_BRIEF", "ARTICLE"):
         path = getattr(reproduction, name)
         monkeypatch.setattr(reproduction, name, tmp_path / path.name)
         (tmp_path / path.name).write_text(path.read_text())
