@@ -189,14 +189,19 @@ def _parse_type(text: str) -> AttributeType:
             raise ValueError(f"a nominal attribute needs values, found {text[:40]!r}")
         if (repeated := first_repeated(values)) is not None:
             raise ValueError(f"the value {repeated!r} occurs twice in {text[:60]!r}; remove one")
-        return AttributeType(values=values)
+        if set(values) <= {"0", "1"}:
+            return AttributeType("", values, is_binary=True, codes={v: float(v) for v in values})
+        is_one_hot = len(values) != 2
+        codes = {value: float(code) for code, value in enumerate(values)}
+        suffixes = tuple(f"={value}" for value in values[0 if is_one_hot else 1 :])
+        return AttributeType("", values, False, is_one_hot, codes, suffixes)
     word = text.split(maxsplit=1)[0].lower() if text.strip() else ""
     if word not in (*_NUMERIC, *_LEFT_OUT):
         raise ValueError(
             f"unknown attribute type {text.strip()[:40]!r}; known are numeric, real, integer, "
             "string, date and {nominal,values}"
         )
-    return AttributeType(left_out=word if word in _LEFT_OUT else "")
+    return AttributeType(word, suffixes=()) if word in _LEFT_OUT else AttributeType()
 
 
 def _check_types(path: Path, header: Header, labels: list[int]) -> None:

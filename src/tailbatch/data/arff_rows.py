@@ -2,9 +2,8 @@
 
 import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,32 +41,14 @@ class AttributeType:
 
     left_out: str = ""  # "string" or "date"
     values: tuple[str, ...] = ()
-
-    @cached_property
-    def is_binary(self) -> bool:
-        """Whether the declared values are 0 and 1 (or one of them), in either order."""
-        return bool(self.values) and set(self.values) <= {"0", "1"}
-
-    @cached_property
-    def is_one_hot(self) -> bool:
-        """Whether there is a column for each value, as there is for all but two."""
-        return bool(self.values) and not self.is_binary and len(self.values) != 2
-
-    @cached_property
-    def codes(self) -> dict[str, float]:
-        """The number that each value of a feature stands for."""
-        if self.is_binary:
-            return {value: _MEANING[value] for value in self.values}
-        return {value: float(code) for code, value in enumerate(self.values)}
-
-    @cached_property
-    def suffixes(self) -> tuple[str, ...]:
-        """What the name of each column that it becomes adds to its own."""
-        if self.left_out:
-            return ()
-        if not self.values or self.is_binary:
-            return ("",)
-        return tuple(f"={value}" for value in self.values[0 if self.is_one_hot else 1 :])
+    is_binary: bool = False  # whether the values are 0 and 1 (or one of them), in either order
+    is_one_hot: bool = (
+        False  # whether there is a column for each value, as there is for all but two
+    )
+    codes: Mapping[str, float] = field(
+        default_factory=dict
+    )  # the number that each value stands for
+    suffixes: tuple[str, ...] = ("",)  # what each column that it becomes adds to its name
 
 
 class Header(NamedTuple):

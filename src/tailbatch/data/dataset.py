@@ -220,14 +220,13 @@ class MultiLabelDataset:
         if features.shape[0] == 0:
             raise DataError("the dataset is empty: X has no rows")
         labels = stored_labels(checked_labels(Y))
-        if feature_names is None:
-            feature_names = NumberedNames("feature_", range(features.shape[1]))
-        if label_names is None:
-            label_names = NumberedNames("label_", range(labels.shape[1]))
-        names = [
-            given if isinstance(given, NumberedNames) else tuple(map(str, given))
-            for given in (feature_names, label_names)
-        ]
+        names = list[Sequence[str]]()
+        for what, given, matrix in (
+            ("feature", feature_names, features),
+            ("label", label_names, labels),
+        ):
+            found = NumberedNames(f"{what}_", range(matrix.shape[1])) if given is None else given
+            names.append(found if isinstance(found, NumberedNames) else tuple(map(str, found)))
         return cls(name, features, labels, feature_names=names[0], label_names=names[1])
 
     @classmethod

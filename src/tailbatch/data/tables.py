@@ -145,8 +145,7 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
     pd = require("pandas", extra="cli")
     columns: dict[str, list[Any]] = {}
     places = list[int]()
-    is_list = text.lstrip().startswith("[")
-    for place, record in _listed_objects(path, text) if is_list else _objects(path, text):
+    for place, record in _records(path, text):
         for key in record:
             if key not in columns:
                 columns[key] = [None] * len(places)
@@ -160,54 +159,42 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
         places.append(place)
     if not places:
         raise EmptyTableError(f"{path} has no rows: there is nothing to learn from")
-    index = pd.Index(places, name="row" if is_list else "line")
+    index = pd.Index(places, name="row" if _is_list(text) else "line")
     series = {key: pd.Series(values, index=index, dtype=object) for key, values in columns.items()}
     return pd.DataFrame(
         {key: column.infer_objects() for key, column in series.items()}, index=index
     )
 
 
-def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the object of each line."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+def _records(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the place and the object of each line, or of each entry of one list."""
+    is_list = _is_list(text)
+    for number, piece in [(0, text)] if is_list else enumerate(text.split("\n"), start=1):
+        if not piece.strip():
             continue
+        where = str(path) if is_list else f"{path}, line {number}"
         try:
-            record = json.loads(line)
-            if "\\u" in line:  # escapes can spell half a character, which nothing else can hold
-                json.dumps(record, ensure_ascii=False).encode()
+            found = json.loads(piece)
+            if "\\u" in piece:  # escapes can spell half a character, which nothing else can hold
+                json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise at_line(path, number, "it holds half a character; write it whole") from None
+            raise DataError(f"{where}: it holds half a character; write it whole") from None
         except (ValueError, RecursionError) as error:
-            raise at_line(
-                path, number, f"it is no JSON object: {error}; write each row as one line {{...}}"
-            ) from None
-        if not isinstance(record, dict):
-            raise at_line(
-                path, number, f"expected a JSON object such as {{...}}, found {line!r:.40}"
-            )
-        yield number, record
-
-
-def _listed_objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the place and the object of each entry of one list."""
-    try:
-        records = json.loads(text)
-        if "\\u" in text:
-            json.dumps(records, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise DataError(f"{path} holds half a character; write it whole") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} is no JSON list of objects: {error}; write [{{...}}, {{...}}], or each row as one "
-            "line {...}"
-        ) from None
-    for place, record in enumerate(records):
-        if not isinstance(record, dict):
+            what, how = ("list of objects", "[{...}, {...}], or ") if is_list else ("object", "")
             raise DataError(
-                f"{path}, row {place}: expected a JSON object such as {{...}}, found {record!r:.40}"
-            )
-        yield place, record
+                f"{where}: it is no JSON {what}: {error}; write {how}each row as one line {{...}}"
+            ) from None
+        for place, record in enumerate(found) if is_list else [(number, found)]:
+            if not isinstance(record, dict):
+                raise DataError(
+                    f"{path}, {'row' if is_list else 'line'} {place}: expected a JSON object such as "
+                    f"{{...}}, found {record!r:.40}"
+                )
+            yield place, record
+
+
+def _is_list(text: str) -> bool:
+    return text.lstrip().startswith("[")
 
 
 def _check_sizes(path: Path, metadata: Any) -> None:
