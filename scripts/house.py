@@ -2,9 +2,12 @@
 
     python scripts/house.py
 
-Six numbers, each with its limit: lines, files and public definitions of `src`, the functions and
-files that `fit` enters before its first optimizer step, those that `make_selector` enters up to the
-first batch, and the longest ancestry of a strategy. `tests/package/test_house.py` holds the limits.
+Numbers with their limits: lines, files and public definitions of `src`, the functions and files that
+`fit` enters before its first optimizer step, those that `make_selector` enters up to the first batch,
+the longest ancestry of a strategy, and pages. `tests/package/test_house.py` holds the limits.
+
+The limit of the lines is for what the package could do when it was set. Modules that are new
+capabilities since then are listed in `NEW` and counted in a row of their own, without a limit.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,21 @@ import tailbatch
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tailbatch"
 
-# What each number may be at most, in the order in which they are printed.
+# Modules that are new capabilities as a whole; one that replaces another module does not belong here.
+NEW = (
+    "cli/review.py",
+    "integrations/streaming.py",
+    "metrics/held_out.py",
+    "review.py",
+    "selection/label_counts.py",
+    "selection/stream.py",
+    "suggestions.py",
+)
+
+# What each number may be at most, in the order in which they are printed; None has no limit.
 LIMITS = {
-    "lines of src": 31_000,
+    "lines of src, new modules aside": 31_000,
+    "lines of new modules": None,
     "files": 140,
     "public top-level definitions": 480,
     "functions to the first step of fit": 120,
@@ -40,6 +55,11 @@ LIMITS = {
 def source_files() -> list[Path]:
     """List every Python file of the package."""
     return sorted(SOURCE.rglob("*.py"))
+
+
+def lines(files: Iterable[Path]) -> int:
+    """Count the lines of files."""
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
 def public_definitions(path: Path) -> list[str]:
@@ -134,7 +154,9 @@ def _ancestry() -> int:
 def numbers() -> Iterator[tuple[str, int]]:
     """Yield the numbers, by the names in `LIMITS`."""
     files = source_files()
-    yield "lines of src", sum(len(f.read_text(encoding="utf-8").splitlines()) for f in files)
+    new = [SOURCE / name for name in NEW]
+    yield "lines of src, new modules aside", lines(files) - lines(new)
+    yield "lines of new modules", lines(new)
     yield "files", len(files)
     yield "public top-level definitions", sum(len(public_definitions(f)) for f in files)
     draw, fit = _walk_draw(), _walk_fit()
@@ -147,10 +169,10 @@ def numbers() -> Iterator[tuple[str, int]]:
 
 
 def main() -> None:
-    """Print the table, or as JSON with `json`; with `walk-fit` or `walk-draw`, that walk's functions."""
+    """Print the table, as JSON with `json`; with `walk-fit` or `walk-draw`, that walk's functions."""
     match sys.argv[1:]:
         case ["json"]:
-            print(json.dumps(dict(numbers())))
+            print(json.dumps({name: [number, LIMITS[name]] for name, number in numbers()}))
         case ["walk-fit" | "walk-draw" as walk]:
             functions, _ = _walk_fit() if walk == "walk-fit" else _walk_draw()
             for file, name in sorted(functions):
@@ -158,7 +180,8 @@ def main() -> None:
         case _:
             print(f"{'what':<36} {'now':>7} {'at most':>8}")
             for name, number in numbers():
-                print(f"{name:<36} {number:>7,} {LIMITS[name]:>8,}")
+                limit = LIMITS[name]
+                print(f"{name:<36} {number:>7,} {'' if limit is None else f'{limit:,}':>8}")
 
 
 if __name__ == "__main__":
