@@ -69,7 +69,7 @@ package: $(DEV)
 minimal: $(DEV)
 	$(BIN)/python scripts/versions.py --oldest
 
-# Rebuilds docs/reproduction.md, docs/selection_evidence.md, docs/finetuning.md and their numbers elsewhere; with
+# Rebuilds docs/reproduction.md, most of docs/reproduction/ and their numbers elsewhere; with
 # STORE=folder, collects the records of the first. Those of the others: python -m reproduction.few_epochs
 # collect FOLDER and python -m reproduction.finetune FOLDER
 reproduction: $(DEV)

@@ -126,7 +126,7 @@ class Answers:
 
     @cached_property
     def budgets(self) -> dict[int, pd.DataFrame]:
-        """The runs of few epochs, by their number, which docs/selection_evidence.md shows in full."""
+        """The runs of few epochs, by their number, which selection_evidence.md shows in full."""
         return by_budget()
 
     @cached_property
@@ -435,7 +435,8 @@ def budgets(answers: Answers) -> str:
         f"so many epochs; {folds_of(every)}, {_preparations(every)}. Change in the mean over datasets "
         "by `importance` against random batches with the same loss and epochs, in percent. "
         "[The other strategies](reproduction/claims.md#with-few-epochs-every-strategy) gain less; "
-        "[what selection adds](selection_evidence.md) has the datasets one by one, and the rates:"
+        "[what selection adds](reproduction/selection_evidence.md) has the datasets one by one, and "
+        "the rates:"
     )
     header = ["epochs", "loss", "batches", "datasets"]
     parts = [

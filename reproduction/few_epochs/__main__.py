@@ -10,7 +10,7 @@
     python -m reproduction.few_epochs
 
 FOLDER lies outside the repository and holds the stores; a run that is there is not done again. The last
-command writes docs/selection_evidence.md and its picture.
+command writes docs/reproduction/selection_evidence.md and its picture.
 """
 
 import argparse

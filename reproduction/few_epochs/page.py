@@ -1,4 +1,4 @@
-"""docs/selection_evidence.md and its picture, from the committed records; no torch is needed."""
+"""docs/reproduction/selection_evidence.md and its picture, from the committed records, without torch."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from tailbatch.results.archive import SUFFIX, open_records
 from tailbatch.results.frames import Evidence, read_store
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "selection_evidence.md"
+PAGE = HERE.parents[1] / "docs" / "reproduction" / "selection_evidence.md"
 PICTURE = HERE.parents[1] / "docs" / "assets" / "selection.svg"
 MINORITY, MACRO, MICRO = "minority_average_precision", "macro_average_precision", "tuned_micro_f"
 METRICS = {

@@ -8,8 +8,8 @@
     python -m reproduction.finetune [STORE]
 
 The first three do the runs that a store lacks; STORE is a folder outside the repository. The last one
-collects the store's records, if one is given, and writes docs/finetuning.md, its picture and a part of
-docs/large_data.md.
+collects the store's records, if one is given, and writes docs/reproduction/finetuning.md, its
+picture and a part of docs/large_data.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The picture of docs/finetuning.md: what arms reach after so many rows, with the weighted loss."""
+"""The picture of docs/reproduction/finetuning.md: what arms reach after so many rows, weighted loss."""
 
 from collections.abc import Sequence
 from pathlib import Path

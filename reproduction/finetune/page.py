@@ -1,4 +1,4 @@
-"""docs/finetuning.md and its picture, from the committed records; no torch is needed."""
+"""docs/reproduction/finetuning.md and its picture, from the committed records; no torch is needed."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from reproduction.finetune.figure import draw
 from reproduction.finetune.records import Record, read
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "finetuning.md"
-SCALE = PAGE.with_name("large_data.md")
+PAGE = HERE.parent.parent / "docs" / "reproduction" / "finetuning.md"
+SCALE = PAGE.parents[1] / "large_data.md"
 MARKS = "<!-- lag: python -m reproduction.finetune -->", "<!-- end of lag -->"
 PICTURE = HERE.parent.parent / "docs" / "assets" / "finetuning.svg"
 PLACE = re.compile(r"<!-- ([a-z0-9-]+) -->")
@@ -34,7 +34,7 @@ def write() -> None:
 
 
 def page(records: Sequence[Record]) -> str:
-    """Return docs/finetuning.md: the words of finetuning.md here, with what runs say in its places."""
+    """Return the page: the words of finetuning.md here, with what runs say in its places."""
     blocks = {
         "opening": sentences.opening(records),
         "in-short": sentences.in_short(records),

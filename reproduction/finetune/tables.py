@@ -1,4 +1,4 @@
-"""The tables of docs/finetuning.md and docs/large_data.md."""
+"""The tables of docs/reproduction/finetuning.md and docs/large_data.md."""
 
 import itertools
 import json

@@ -1,6 +1,6 @@
 """examples/finetune_text.py runs with every loop, resumes after a kill, and on two processes.
 
-So do the snippets of docs/finetuning.md.
+So do the snippets of docs/reproduction/finetuning.md.
 """
 
 import os
@@ -100,7 +100,7 @@ def test_a_killed_run_continues_as_if_nothing_had_been(loop, arguments, run, tmp
 
 def snippets():
     """Return the `py` blocks of the page: they need an encoder, so test_pages.py does not run them."""
-    page = (ROOT / "docs" / "finetuning.md").read_text()
+    page = (ROOT / "docs" / "reproduction" / "finetuning.md").read_text()
     trainer, pipeline = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     return trainer, pipeline
 
