@@ -186,10 +186,11 @@ def fit(parts: Parts, strategy: str) -> None:
 def bare_loop(parts: Parts, *, sparse_rows: bool) -> None:
     """Train for as many steps with torch alone; the first layer is ours where rows are sparse."""
     train, validation = parts.train, parts.validation
-    x = Rows(train.X, sparse_batches=sparse_rows)
+    like = make_model("mlp", train, seed=0) if sparse_rows else None
+    x = Rows(train.X, model=like)
     if not sparse_rows:  # what one would write: the whole matrix as one dense tensor
         x = Rows(_dense(train.X))
-    y, held_out = Rows(train.Y), next(Rows(validation.X, sparse_batches=sparse_rows).chunks(10**6))
+    y, held_out = Rows(train.Y), next(Rows(validation.X, model=like).chunks(10**6))
     first = (SparseLinear if sparse_rows else nn.Linear)(train.n_features, 512)
     model = nn.Sequential(first, nn.ReLU(), nn.Dropout(0.2), nn.Linear(512, train.n_labels))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=1e-4, fused=True)

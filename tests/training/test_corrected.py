@@ -12,7 +12,6 @@ from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
 from tailbatch.training import Trainer
 from tailbatch.training.distributed import DistributedSelector
-from tailbatch.training.trainer import _weighted_step
 
 SEPARABLE = [name for name in MODELS if name != "c2ae"]
 
@@ -84,9 +83,8 @@ def test_the_trainers_gradient_is_that_of_all_rows_on_average(parts):
     estimates = []
     for _ in range(150):
         for index in selector:
-            estimates.append(
-                gradient(_weighted_step(model, X[index], Y[index], selector).objective)
-            )
+            weights = torch.from_numpy(selector.unequal_weights())
+            estimates.append(gradient(model.step(X[index], Y[index], weights).objective))
             selector.observe(torch.zeros(len(index)))
         # The last batch may be short, and is then a batch like the others.
     assert len(estimates) == 150 * -(-n // 10)

@@ -1,5 +1,7 @@
 """Rows come out dense, in order, the same from dense and CSR storage."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
+from tailbatch.models import MLP
 from tailbatch.training import Rows, score_rows
 
 
@@ -24,7 +27,8 @@ def test_csr_rows_equal_dense_rows(matrix, data):
     expected = matrix[index].astype(np.float32)
     for held in (matrix, sparse.csr_array(matrix), sparse.csr_matrix(matrix)):
         assert np.array_equal(Rows(held).fetch(index).numpy(), expected)
-    kept = Rows(sparse.csr_array(matrix), sparse_batches=True).fetch(index)
+    with patch("tailbatch.training.rows._SPARSE_SHARE", 1.0):
+        kept = Rows(sparse.csr_array(matrix), model=MLP(matrix.shape[1], 2)).fetch(index)
     assert kept.layout == torch.sparse_csr
     assert np.array_equal(kept.to_dense().numpy(), expected)
 

@@ -35,7 +35,6 @@ from tailbatch.training import (
     Trainer,
     Training,
     check_scheduler,
-    prefers_sparse,
     score_rows,
 )
 
@@ -175,7 +174,7 @@ def logits_of(model: MultiLabelModel, X: Features) -> NDArray[np.float32]:
     """Return a model's calibrated logits for scaled features, (n, q)."""
     device = next(model.parameters()).device
     model.eval()  # a user may have trained it further
-    rows = Rows(X, device, sparse_batches=prefers_sparse(model, X, device))
+    rows = Rows(X, device, model=model)
     return score_rows(lambda x: model.calibrated(model(x)), rows)
 
 

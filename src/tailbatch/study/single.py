@@ -35,15 +35,7 @@ from tailbatch.results import RunRecord, RunSpec
 from tailbatch.selection import Geometric, Selector, make_selector, strategy_settings
 from tailbatch.study.custom import Custom
 from tailbatch.study.sources import Source, parts_of
-from tailbatch.training import (
-    Callback,
-    LabeledRows,
-    Rows,
-    Trainer,
-    Training,
-    prefers_sparse,
-    score_rows,
-)
+from tailbatch.training import Callback, LabeledRows, Rows, Trainer, Training, score_rows
 
 _PACKAGES = ("tailbatch", "torch", "numpy", "scipy", "scikit-learn")
 
@@ -194,8 +186,7 @@ def _scored_record(
 
 
 def _scores(model: MultiLabelModel, rows: MultiLabelDataset) -> np.ndarray:
-    features = Rows(rows.X, sparse_batches=prefers_sparse(model, rows.X))
-    return score_rows(model.predict_proba, features)
+    return score_rows(model.predict_proba, Rows(rows.X, model=model))
 
 
 def _metrics(
@@ -276,8 +267,7 @@ def _losses_of_both_kinds(
     """Return each sample's BCE and its share of the model's own loss, at the best epoch (Figure 6)."""
     losses, objectives = [], []
     with torch.no_grad(), seeded(spec.seed, "evaluation", 0):
-        rows = LabeledRows(train, sparse_batches=prefers_sparse(model, train.X))
-        for x, y in rows.chunks(spec.plan.batch_size):
+        for x, y in LabeledRows(train, model=model).chunks(spec.plan.batch_size):
             step = model.step(x, y)
             losses.append(bce(step.logits, y, reduction="none").mean(1).numpy())
             objectives.append(step.sample_objective.numpy())

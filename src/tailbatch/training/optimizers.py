@@ -165,26 +165,12 @@ def make_optimizer(plan: TrainingPlan, model: MultiLabelModel) -> torch.optim.Op
     return AdamMini(groups)
 
 
-def _cosine_factor(step: int, warm_up: int, total: int) -> float:
-    """Return the factor of a cosine schedule at step t of T, with W steps of warm-up.
-
-    (t + 1) / W below W, then (1 + cos(pi (t - W) / (T - W))) / 2, which ends at zero.
-
-    Examples
-    --------
-    >>> [round(_cosine_factor(step, 2, 6), 2) for step in range(6)]
-    [0.5, 1.0, 1.0, 0.85, 0.5, 0.15]
-    """
-    if step < warm_up:
-        return (step + 1) / warm_up
-    return (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up))) / 2
-
-
 class LearningRate:
     """The rates of a plan: each parameter group's own rate times the schedule's factor for the step.
 
-    A constant schedule rises linearly over the warm-up epochs, (t + 1) / W, then a torch scheduler may
-    change it once per epoch; a cosine one follows `_cosine_factor` throughout.
+    Rates rise linearly over the W steps of the warm-up, (t + 1) / W. Then a torch scheduler may change
+    a constant schedule once per epoch, and a cosine one ends at zero after T steps:
+    (1 + cos(pi (t - W) / (T - W))) / 2.
 
     Examples
     --------
@@ -211,11 +197,13 @@ class LearningRate:
 
     def before_step(self, step: int) -> None:
         """Set the rates of step `step`, counted from 0."""
-        factor, divisor = 1.0, 1
-        if self._is_cosine:
-            factor = _cosine_factor(step, self._warm_up_steps, self._total)
-        elif step < self._warm_up_steps:
-            factor, divisor = step + 1, self._warm_up_steps
+        warm_up, factor, divisor = self._warm_up_steps, 1.0, 1
+        if self._is_cosine and step >= warm_up:
+            factor = (1 + math.cos(math.pi * (step - warm_up) / (self._total - warm_up))) / 2
+        elif self._is_cosine:
+            factor = (step + 1) / warm_up
+        elif step < warm_up:
+            factor, divisor = step + 1, warm_up
         else:
             return  # the rate is the scheduler's, if there is one
         for group, base in zip(self._optimizer.param_groups, self._base, strict=True):

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch.data import Parts
-from tailbatch.metrics import METRICS
-from tailbatch.models import MultiLabelModel, seeded
+from tailbatch.metrics import METRICS, evaluate
+from tailbatch.models import MultiLabelModel, Step, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import SelectionDiagnostics, Selector
 from tailbatch.selection.shown import label_exposure
 from tailbatch.training.distributed import DistributedSelector
-from tailbatch.training.evaluation import Evaluation
 from tailbatch.training.optimizers import LearningRate, WeightAverage, make_optimizer
 from tailbatch.training.ranks import Ranks
-from tailbatch.training.rows import LabeledRows, prefers_sparse
+from tailbatch.training.rows import LabeledRows, Rows, score_rows
 
+_SMALL = 20_000  # rows up to which the loss over all training rows is measured every epoch
 # What a `Progress` saves as it is.
 _PLAIN = ("step", "seconds", "best_epoch", "best_weights", "evaluated_at", "waited", "warm_up_digest",
           "times_drawn")  # fmt: skip
@@ -112,8 +113,7 @@ class Progress:
         self.sample_weight = sample_weight
         self.view: Selector | DistributedSelector = selector  # what the loop draws from
         self.ranks: Ranks | None = None
-        sparse = prefers_sparse(model, parts.train.X, device)
-        self.train = LabeledRows(parts.train, device, sparse_batches=sparse)
+        self.train = LabeledRows(parts.train, device, model=model)
         self.n_epochs = plan.n_epochs(parts.train.n_samples)
         self.optimizer = make_optimizer(plan, model)
         self.rate = LearningRate(self.optimizer, plan, steps_per_epoch=len(selector))
@@ -130,9 +130,9 @@ class Progress:
         self.warm_up_digest = "" if plan.warm_up_epochs else weights_digest(model)
 
     @cached_property
-    def evaluation(self) -> Evaluation:
+    def evaluation(self) -> "_Evaluation":
         """How the model is measured."""
-        return Evaluation(self.model, self.parts, self.train, self.plan, self.metrics)
+        return _Evaluation(self.model, self.parts, self.train, self.plan, self.metrics)
 
     @property
     def finished(self) -> bool:
@@ -263,6 +263,82 @@ class Progress:
         self.batch_objectives = state["batch_objectives"].tolist()
         self.evaluation.sample_losses = dict(state["sample_losses"])
         self.evaluation.sample_objectives = dict(state["sample_objectives"])
+
+
+class _Evaluation:
+    """Scores of the validation rows, and the training loss in epochs where the plan asks for it.
+
+    The model is measured in its state at the time of the call; `train` holds the training rows as the
+    loop does, and `metrics` names the validation metrics, None for all.
+    """
+
+    def __init__(
+        self,
+        model: MultiLabelModel,
+        parts: Parts,
+        train: LabeledRows,
+        plan: TrainingPlan,
+        metrics: Collection[str] | None,
+    ) -> None:
+        self._model, self._plan, self._metrics = model, plan, metrics
+        self._train, self._validation = train, parts.validation
+        self._features = Rows(parts.validation.X, train.x.device, model=model)
+        self._minority = parts.minority
+        rare = parts.train.Y[:, np.flatnonzero(parts.minority)]
+        self._carriers = np.asarray(rare.sum(axis=1)).ravel() > 0
+        self.sample_losses: dict[int, np.ndarray] = {}
+        self.sample_objectives: dict[int, np.ndarray] = {}
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float]:
+        """Return the metrics of the validation rows by name; none without such rows."""
+        if len(self._features) == 0:
+            return {}
+        return evaluate(
+            self._validation.Y,
+            score_rows(self._model.predict_proba, self._features),
+            minority=self._minority,
+            only=self._metrics,
+            missing=self._validation.missing,
+        )
+
+    @torch.no_grad()
+    def training_loss(self, number: int) -> tuple[float | None, float | None]:
+        """Return objective and BCE over all training rows in evaluation mode, if requested."""
+        every = self._plan.training_loss_every
+        if every is None:
+            every = 1 if len(self._train) <= _SMALL else 10
+        keep = number in self._plan.sample_loss_epochs
+        if not keep and (every == 0 or number % every):
+            return None, None
+        self._model.eval()
+        objective, losses, own = 0.0, [], []
+        for x, y in self._train.chunks(self._plan.batch_size):
+            output = self._model.step(x, y)
+            objective += output.objective.item() * len(x)
+            losses.append(self._bce(output, y).mean(1).cpu().numpy())
+            own.append(output.sample_objective.cpu().numpy())
+        every_bce = np.concatenate(losses)
+        if keep:
+            self.sample_losses[number] = every_bce
+            self.sample_objectives[number] = np.concatenate(own)
+        # In float64, because millions of float32 summands lose digits.
+        return objective / len(self._train), float(every_bce.mean(dtype=np.float64))
+
+    def selection_losses(self, output: Step, y: Tensor) -> Tensor:
+        """Return what the selector observes of a batch: BCE (b, q), or the model's own loss (b,)."""
+        if self._plan.selection_loss == "model":
+            return output.sample_objective
+        return self._bce(output, y)
+
+    def _bce(self, output: Step, y: Tensor) -> Tensor:
+        losses = binary_cross_entropy_with_logits(output.logits, y, reduction="none")
+        # A missing label is NaN in y; a loss of 0 says nothing of its sample.
+        return losses.masked_fill(y.isnan(), 0) if self._train.has_missing else losses
+
+    def minority_share(self, drawn: np.ndarray) -> float:
+        """Return the share of draws that went to samples with a minority label."""
+        return float(drawn[self._carriers].sum()) / max(int(drawn.sum()), 1)
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -14,26 +14,11 @@ _SPARSE_SHARE = 0.1  # of features not zero, up to which sparse products are fas
 _SCORED_ROWS = 1024  # at a time
 
 
-def prefers_sparse(model: MultiLabelModel, X: Features, device: torch.device | str = "cpu") -> bool:
-    """Whether a model should get sparse batches of X: it accepts them, and X is sparse enough.
-
-    Examples
-    --------
-    >>> from tailbatch.models import MLP
-    >>> prefers_sparse(MLP(20, 2), sparse.csr_array(np.eye(20)))
-    True
-    """
-    # On accelerators dense batches are cheap, and not every device has the sparse kernels.
-    if not model.takes_sparse or not sparse.issparse(X) or torch.device(device).type != "cpu":
-        return False
-    return bool(sparse.csr_array(X).nnz <= _SPARSE_SHARE * X.shape[0] * X.shape[1])
-
-
 class Rows:
     """The rows of one matrix, held once and fetched by index as float32 tensors on a device.
 
-    A CSR matrix stays CSR; only the rows of a batch are expanded, or with `sparse_batches` returned as
-    CSR tensors (see `prefers_sparse`). Labels take one byte each.
+    A CSR matrix stays CSR, and only the rows of a batch are expanded. Batches for a `model` that accepts
+    sparse features are CSR tensors if few features are not zero. Labels take one byte each.
 
     Examples
     --------
@@ -46,15 +31,19 @@ class Rows:
         matrix: Features | LabelMatrix,
         device: torch.device | str = "cpu",
         *,
-        sparse_batches: bool = False,
+        model: MultiLabelModel | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self._sparse_batches = sparse_batches
-        self._n_rows = int(matrix.shape[0])
+        self._n_rows, n_columns = map(int, matrix.shape)
         dtype = np.bool_ if matrix.dtype == np.bool_ else np.float32
         self._matrix: Tensor | sparse.csr_array
+        self._sparse_batches = False
         if sparse.issparse(matrix):
             self._matrix = sparse.csr_array(matrix, dtype=dtype)
+            # On accelerators dense batches are cheap, and not every device has the sparse kernels.
+            if model is not None and model.takes_sparse and self.device.type == "cpu":
+                few = _SPARSE_SHARE * self._n_rows * n_columns
+                self._sparse_batches = bool(self._matrix.nnz <= few)
         else:
             # A copy, so that the caller's array is not aliased and torch accepts a read-only one.
             self._matrix = torch.from_numpy(np.array(matrix, dtype=dtype)).to(self.device)
@@ -71,7 +60,13 @@ class Rows:
             rows = self._matrix.index_select(0, position)
             return rows if rows.dtype == torch.float32 else rows.float()
         shape = len(index), self._matrix.shape[1]
-        offsets, columns, values = _entries(self._matrix, index)
+        # By hand, because matrix[index] builds and checks another scipy matrix: several times slower.
+        start = self._matrix.indptr[index]
+        length = self._matrix.indptr[index + 1] - start
+        offsets = np.zeros(len(index) + 1, dtype=self._matrix.indices.dtype)
+        np.cumsum(length, out=offsets[1:])
+        position = np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)
+        columns, values = self._matrix.indices[position], self._matrix.data[position]
         if self._sparse_batches:
             # Checking the invariants, which hold, would take longer than the rest.
             return torch.sparse_csr_tensor(
@@ -82,7 +77,7 @@ class Rows:
                 check_invariants=False,
             ).to(self.device)
         dense = np.zeros(shape, dtype=np.float32)
-        dense[np.repeat(np.arange(len(index)), np.diff(offsets)), columns] = values
+        dense[np.repeat(np.arange(len(index)), length), columns] = values
         return torch.from_numpy(dense).to(self.device)
 
     def chunks(self, size: int) -> Iterator[Tensor]:
@@ -129,9 +124,9 @@ class LabeledRows:
         dataset: MultiLabelDataset,
         device: torch.device | str = "cpu",
         *,
-        sparse_batches: bool = False,
+        model: MultiLabelModel | None = None,
     ) -> None:
-        self.x = Rows(dataset.X, device, sparse_batches=sparse_batches)
+        self.x = Rows(dataset.X, device, model=model)
         self.y = Rows(dataset.Y, device)
         self._missing = None if dataset.missing is None else Rows(dataset.missing, device)
 
@@ -158,16 +153,3 @@ class LabeledRows:
 def _in_order(n_rows: int, size: int) -> Iterator[np.ndarray]:
     for start in range(0, n_rows, size):
         yield np.arange(start, min(start + size, n_rows))
-
-
-def _entries(
-    matrix: sparse.csr_array, index: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows `index` of a CSR matrix as offsets, columns and values of the joined rows."""
-    # By hand, because matrix[index] builds and checks another scipy matrix: several times slower.
-    start = matrix.indptr[index]
-    length = matrix.indptr[index + 1] - start
-    offsets = np.zeros(len(index) + 1, dtype=matrix.indices.dtype)
-    np.cumsum(length, out=offsets[1:])
-    position = np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)
-    return offsets, matrix.indices[position], matrix.data[position]

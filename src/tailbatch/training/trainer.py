@@ -154,7 +154,9 @@ class Trainer:
             stopping: AbstractContextManager[list[signal.Signals]] = (
                 _noting_signals() if self.checkpoint else nullcontext([])
             )
-            with stopping as signals, self._gradients_of(progress):
+            # Averaging over ranks writes gradient rows that this rank's batch did not touch.
+            sparse = nullcontext() if together else self._sparse_gradients(progress)
+            with stopping as signals, sparse:
                 while not progress.finished:
                     self._train_epoch(progress, signals)
             return progress.result()
@@ -191,9 +193,12 @@ class Trainer:
         x, y = progress.train.fetch(index)  # (b, d), (b, q)
         progress.rate.before_step(progress.step)
         with seeded(self.seed, "step", progress.step, device=self.device):
-            output = _weighted_step(
-                model, x, y, selector, None if weight is None else weight[index]
-            )
+            weights = selector.unequal_weights() if selector.corrected else None
+            if weight is not None:
+                weights = weight[index] * (1 / len(index) if weights is None else weights)
+            # None is not passed on: a model of one's own need not take weights.
+            given = () if weights is None else (torch.from_numpy(weights).to(y),)
+            output = model.step(x, y, *given)
             # Losses that nobody listens to are not computed: a tenth of the time of a small step.
             listens = progress.selector.needs_losses or progress.selector.corrected
             losses = (
@@ -216,11 +221,8 @@ class Trainer:
         selector.observe(losses.cpu().float().numpy())
         return objective
 
-    def _gradients_of(self, progress: Progress) -> AbstractContextManager[None]:
-        """Return how the sparse layers of the model make their gradients."""
-        if progress.ranks is not None:
-            # Averaging over ranks writes gradient rows that this rank's batch did not touch.
-            return nullcontext()
+    def _sparse_gradients(self, progress: Progress) -> AbstractContextManager[None]:
+        """Let the sparse layers of the model make sparse gradients, if these are faster."""
         in_use = progress.train.x.share_in_use(self.plan.batch_size)
         # Other optimizers and clipping need the whole gradient.
         takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
@@ -288,23 +290,6 @@ def _backward_on_ranks(progress: Progress, output: Step) -> float:
     gradients = (p.grad for p in progress.model.parameters() if p.grad is not None)
     ranks.average(chain(gradients, [objective]))
     return objective.item()
-
-
-def _weighted_step(
-    model: MultiLabelModel,
-    x: Tensor,
-    y: Tensor,
-    selector: Selector | DistributedSelector,
-    sample_weight: NDArray[np.float64] | None = None,
-) -> Step:
-    """Return a model's step with the batch's importance weights and its rows' own, if any."""
-    weights = selector.unequal_weights() if selector.corrected else None
-    if sample_weight is not None:
-        weights = sample_weight * (1 / len(sample_weight) if weights is None else weights)
-    # None is not passed on: a model of one's own need not take weights.
-    if weights is None:
-        return model.step(x, y)
-    return model.step(x, y, torch.from_numpy(weights).to(y))
 
 
 def _refuse_unweighted(model: MultiLabelModel, needed_by: str) -> None:
