@@ -29,5 +29,5 @@ def benchmark_data() -> Path:
 @pytest.fixture(autouse=True)
 def usual_log_levels() -> None:
     """Reset the log levels for each test: a command sets them for its process, which here is ours."""
-    for name in ("tailbatch", "tailbatch.data"):
+    for name in ("tailbatch", "tailbatch.data", "tailbatch.estimator"):
         logging.getLogger(name).setLevel(logging.NOTSET)

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import io
 import logging
-import pickle
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, resolve_name
 from pathlib import PurePath
+from pickle import Pickler
 from types import (
     CodeType,
     FunctionType,
@@ -265,7 +265,7 @@ def _digest(value: object) -> str:
     return hashlib.sha256(stream.getvalue()).hexdigest()
 
 
-class _Reached(pickle.Pickler):
+class _Reached(Pickler):
     """Writes an object with the user's functions and classes as their code instead of their names."""
 
     def __init__(self, stream: io.BytesIO) -> None:

@@ -446,7 +446,7 @@ class Sheet:
         if kind(self.path) == "csv":
             stream = io.StringIO()
             writer = csv.writer(stream, delimiter=self._delimiter, lineterminator="\n")
-            writer.writerows([self._header, *self._cells])
+            writer.writerows([self._written, *self._cells])
             _replace(self.path, stream.getvalue(), bom=True)
             return
         pd = require("pandas", extra="cli")
@@ -459,8 +459,10 @@ class Sheet:
         first = text.partition("\n")[0]
         self._delimiter = max("\t,;", key=first.count)
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter))
-        header, cells = rows[0], [row for row in rows[1:] if row]
-        return header, [row + [""] * (len(header) - len(row)) for row in cells]
+        self._written, cells = rows[0], [row for row in rows[1:] if row]
+        width = len(self._written)
+        header = [str(_rescued(name)) for name in self._written]
+        return header, [row + [""] * (width - len(row)) for row in cells]
 
 
 # ---- cells and files -----------------------------------------------------------------------------

@@ -120,6 +120,7 @@ def test_the_rest_of_the_amounts_is_missing_with_a_notice():
     assert features.ravel().tolist() == [3, np.mean([k + 0.5 for k in range(10, 100)])]
     assert notices == (
         "the column 'paid' has 1 value that is no number, 'gratis', taken for missing",
+        "filled in 1 missing value with means or most frequent values: 'paid' (1)",
     )
     assert fitted.refit(amounts_frame(10)[:30]).parts[0].fill == np.mean(np.arange(10, 30) + 0.5)
     with pytest.raises(DataError, match="'free 0' in row 0, which is no number"):

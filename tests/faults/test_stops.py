@@ -13,7 +13,7 @@ from tailbatch.results import ResultStore
 from tailbatch.study import run_study
 
 
-@pytest.mark.parametrize(("command", "at", "code"), [("fit", 5, 130), ("get", 9, -signal.SIGTERM)])
+@pytest.mark.parametrize(("command", "at", "code"), [("fit", 5, 143), ("get", 9, -signal.SIGTERM)])
 def test_sigterm_loses_nothing(command, at, code, whole, server, tmp_path):
     one = COMMANDS[command](tmp_path / "home", server.address)
     ended = one.start(Writes(one.folder, at, "TERM")).end()
@@ -28,7 +28,7 @@ def test_sigterm_loses_nothing(command, at, code, whole, server, tmp_path):
 def test_sigterm_stops_a_comparison_with_its_workers(whole, server, tmp_path):
     compare = COMMANDS["compare"](tmp_path / "home", server.address)
     ended = compare.start(Stop(compare.folder)).end()
-    assert ended.code == 130, ended.said
+    assert ended.code == 143, ended.said
     compare.check()
     assert compare.start(Writes(compare.folder)).end().code == 0
     assert compare.result() == whole("compare")[0]

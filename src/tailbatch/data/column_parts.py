@@ -205,8 +205,8 @@ class NumberPart(_Part):
 
 def number_block(
     frame: "pd.DataFrame", run: Sequence[NumberPart], place: Mapping[str, int]
-) -> tuple[NDArray[np.float64], list[str]]:
-    """Return columns of numbers that stand side by side, missing ones filled in, and notices."""
+) -> tuple[NDArray[np.float64], list[str], dict[str, int]]:
+    """Return columns of numbers that stand side by side, notices, and how many each had filled in."""
     chosen = frame.iloc[:, [place[part.name] for part in run]]
     values: NDArray[np.float64]
     notices = list[str]()
@@ -226,14 +226,16 @@ def number_block(
                 notices.append(f"the column {part.name!r} has {unread}")
     absent = np.isnan(values)
     if not absent.any():
-        return values, notices
+        return values, notices, {}
     values = values if values.flags.writeable else values.copy()
     for j in np.flatnonzero(absent.any(axis=0)).tolist():
         fill = run[j].fill
         if fill is None:
             raise missing_value(chosen.iloc[:, j], run[j].name, absent[:, j])
         values[absent[:, j], j] = fill
-    return values, notices
+    counts = absent.sum(axis=0)
+    filled = {part.name: int(count) for part, count in zip(run, counts, strict=True) if count}
+    return values, notices, filled
 
 
 def _numbers(column: "pd.Series", name: str, decimal: str, *, impute: bool) -> NDArray[np.float64]:

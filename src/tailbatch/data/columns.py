@@ -235,7 +235,8 @@ class FittedColumns:
         """Return the features (n, d) of a table, dense or CSR, and notices.
 
         Columns are found by name, others are not looked at. Of a category only values that were there
-        in `fit` have a feature; another one has none of them, and a notice says so.
+        in `fit` have a feature; another one has none of them, and a notice says so. So does one for
+        missing values that are filled in.
         """
         if not hasattr(frame, "columns"):
             raise DataError(
@@ -253,19 +254,24 @@ class FittedColumns:
                     f"the column {part.name!r} of the training data is missing"
                     f"{columns_text(list(place), part.name)}"
                 )
-        blocks, notices = list[Block](), list[str]()
+        blocks, notices, filled = list[Block](), list[str](), dict[str, int]()
         # Numbers that stand side by side are one block: tables may have thousands of them.
         for are_numbers, run in groupby(self.parts, key=lambda part: isinstance(part, NumberPart)):
             if are_numbers:
-                numbers, more = number_block(frame, list(run), place)
+                numbers, more, gaps = number_block(frame, list(run), place)
                 blocks.append(numbers)
                 notices += more
+                filled |= gaps
                 continue
             for part in run:
                 known = part.levels if isinstance(part, CategoryPart) else ()
-                block, notice = part.encode(blanked(frame.iloc[:, place[part.name]], keep=known))
+                column = blanked(frame.iloc[:, place[part.name]], keep=known)
+                block, notice = part.encode(column)
                 blocks.append(block)
                 notices += [notice] if notice else []
+                if part.kind != "text" and (count := int(column.isna().sum())):
+                    filled[part.name] = count
+        notices += [filled_in(filled)] if filled else []
         return side_by_side(blocks, len(frame)), tuple(notices)
 
     def refit(self, frame: "pd.DataFrame") -> "FittedColumns":

@@ -259,7 +259,7 @@ def fitted_columns(columns: Columns | None, X: Any) -> tuple[FittedColumns | Non
     fitted = (columns or Columns()).fit(X)
     for notice in fitted.notices:
         _log.warning("%s", notice)
-    return fitted, _transformed(fitted, X)
+    return fitted, fitted.transform(X)[0]
 
 
 def _needs_columns(X: Any) -> bool:
@@ -342,7 +342,8 @@ def columns_of(columns: FittedColumns | None, feature_names: Iterable[Any] | Non
     """Return the columns to look for in a table; numbers of these names, where there are no others."""
     if columns is not None:
         return columns
-    numbers = tuple(NumberPart(str(name), None) for name in feature_names or ())
+    names = () if feature_names is None else feature_names
+    numbers = tuple(NumberPart(str(name), None) for name in names)
     return FittedColumns(Columns(), numbers, {})
 
 
