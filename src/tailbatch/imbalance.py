@@ -13,12 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import (
-    FEWEST_POSITIVES,
-    Features,
-    LabelMatrix,
-    rare_by_count,
-)
+from tailbatch.data.dataset import FEWEST_POSITIVES, Features, LabelMatrix, rare_by_count
 from tailbatch.errors import DataError, require
 from tailbatch.seeds import BoolArray, FloatArray, IntArray
 

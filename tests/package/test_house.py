@@ -11,11 +11,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
 
 # What is still too large, with what it must not exceed until it is not.
 NOT_YET = {
-    "lines of src, new modules aside": 35_800,
-    "files": 150,
-    "public top-level definitions": 600,
-    "functions to the first step of fit": 165,
-    "files to the first step of fit": 30,
+    "lines of src, new modules aside": 34_068,
+    "files": 143,
+    "public top-level definitions": 572,
+    "functions to the first step of fit": 154,
+    "files to the first step of fit": 28,
 }
 
 

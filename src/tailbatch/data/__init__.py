@@ -3,11 +3,7 @@
 from tailbatch.data.arff import read_arff
 from tailbatch.data.columns import Columns, FittedColumns
 from tailbatch.data.corpora import TextDataset, TextParts, load_texts
-from tailbatch.data.dataset import (
-    Features,
-    LabelMatrix,
-    MultiLabelDataset,
-)
+from tailbatch.data.dataset import Features, LabelMatrix, MultiLabelDataset
 from tailbatch.data.folds import (
     Fold,
     Parts,
@@ -19,12 +15,7 @@ from tailbatch.data.folds import (
 from tailbatch.data.npz import save_npz
 from tailbatch.data.preparation import PREPARATIONS, PreparedDataset, prepare
 from tailbatch.data.readers import load_dataset
-from tailbatch.data.scaling import (
-    SCALINGS,
-    Scaling,
-    fit_scaling,
-    suggested_scaling,
-)
+from tailbatch.data.scaling import SCALINGS, Scaling, fit_scaling, suggested_scaling
 from tailbatch.seeds import IntArray
 
 __all__ = [

@@ -50,10 +50,7 @@ _NUMERIC, _LEFT_OUT = ("numeric", "real", "integer"), ("string", "date")
 
 
 def read_arff(
-    path: str | Path,
-    *,
-    labels: Labels = None,
-    missing: Literal["error", "impute"] = "impute",
+    path: str | Path, *, labels: Labels = None, missing: Literal["error", "impute"] = "impute"
 ) -> MultiLabelDataset:
     r"""Read an ARFF file, plain or gzip.
 

@@ -17,8 +17,7 @@ from tailbatch.errors import DataError, setting
 
 QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 ATTRIBUTE = re.compile(
-    rf"^[ \t]*@attribute[ \t]+([^\s{{'\"][^\s{{]*|{QUOTED})[ \t]*(.*)",
-    re.IGNORECASE | re.MULTILINE,
+    rf"^[ \t]*@attribute[ \t]+([^\s{{'\"][^\s{{]*|{QUOTED})[ \t]*(.*)", re.IGNORECASE | re.MULTILINE
 )
 CELL = re.compile(rf"\s*({QUOTED}|[^,]*)\s*(,|$)")
 _PAIR = re.compile(rf"\s*+([^\s,}}]++)\s++({QUOTED}|[^,}}'\"\s][^,}}]*+)\s*+([,}}])")
@@ -27,10 +26,8 @@ _WEIGHT = re.compile(r",?\s*\{\s*[-+.\deE]+\s*\}$")
 _COMMENT = re.compile(rf"({QUOTED})|\s%.*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+_DIGITS = b"0123456789.+-eE"
 _MEANING = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
-_BLANKS = bytes.maketrans(b",\n", b"  ")
-_EXACT = 1 << 53  # whole numbers below this are exact as floats, and so are these powers
-_POWERS = 10.0 ** np.arange(23)
 #: How many entries each row has, their columns and their values.
 _SparseRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
@@ -42,12 +39,9 @@ class AttributeType:
     left_out: str = ""  # "string" or "date"
     values: tuple[str, ...] = ()
     is_binary: bool = False  # whether the values are 0 and 1 (or one of them), in either order
-    is_one_hot: bool = (
-        False  # whether there is a column for each value, as there is for all but two
-    )
-    codes: Mapping[str, float] = field(
-        default_factory=dict
-    )  # the number that each value stands for
+    # Whether there is a column for each value, as there is for all but two.
+    is_one_hot: bool = False
+    codes: Mapping[str, float] = field(default_factory=dict)  # what number each value stands for
     suffixes: tuple[str, ...] = ("",)  # what each column that it becomes adds to its name
 
 
@@ -225,13 +219,8 @@ class Rows:
             return np.nan
         word = unquote(text)
         value = codes.get(word.lower() if is_label else word) if codes else _number(word)
-        if (
-            value is None
-            and codes
-            and codes.keys() <= {"0", "1"}
-            and _number(word) in codes.values()
-        ):
-            value = _number(word)  # 1.0 is as good as 1
+        if value is None and codes and codes.keys() <= {"0", "1"}:
+            value = number if (number := _number(word)) in codes.values() else None  # such as 1.0
         if value is not None and (value in (0, 1) or not is_label):
             return value
         raise at_line(self.path, line, _wrong_value(text, name, declared, is_label=is_label))
@@ -285,39 +274,24 @@ def _number(text: str) -> float | None:
 
 def _plain_dense(block: bytes, width: int) -> NDArray[np.float64] | None:
     """Return a block of plain dense rows, (rows, width), or None if it is not plain."""
-    text = block.replace(b", ", b",").strip(b"\n") + b"\n"
-    codes = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero((codes == ord(",")) | (codes == ord("\n")))
-    if b" " in text or len(ends) % width or not (np.diff(ends, prepend=-1) > 1).all():
-        return None
-    is_end = (codes[ends] == ord("\n")).reshape(-1, width)
-    if not is_end[:, -1].all() or is_end[:, :-1].any():
-        return None
-    numbers = _parse(text, ends)
-    return None if numbers is None else numbers.reshape(-1, width)
+    rows = _numbers(block.strip(b"\n").split(b"\n"))
+    return rows if rows is not None and rows.shape[1] == width else None
 
 
 def _plain_sparse(block: bytes, width: int) -> _SparseRows | None:
     """Return a block of plain sparse rows, or None if it is not plain."""
-    lines = block.replace(b", ", b",").strip(b"\n") + b"\n"
-    codes = np.frombuffer(b"\n" + lines, np.uint8)
-    ends, opening, closing = (np.flatnonzero(codes == ord(mark)) for mark in "\n{}")
-    if not (np.array_equal(opening, ends[:-1] + 1) and np.array_equal(closing, ends[1:] - 1)):
+    lines = block.replace(b", ", b",").strip(b"\n").split(b"\n")
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
         return None
-    text = lines.translate(None, b"{}")  # rows are `i v,i v`, or empty
-    codes = np.frombuffer(text, np.uint8)
-    at = np.flatnonzero((codes == ord(" ")) | (codes == ord(",")) | (codes == ord("\n")))
-    marks, alone = codes[at], np.diff(at, prepend=-1) == 1
-    if (marks[alone] != ord("\n")).any() or (marks[:-1][alone[1:]] != ord("\n")).any():
-        return None  # only the end of an empty row stands alone
-    counts = np.diff(np.cumsum(~alone)[marks == ord("\n")], prepend=0) // 2
-    inner, outer = marks[~alone][0::2], marks[~alone][1::2]
-    if len(inner) != len(outer) or (inner != ord(" ")).any() or (outer == ord(" ")).any():
-        return None
-    numbers = _parse(text, at[~alone])
+    rows = [line[1:-1] for line in lines]  # `i v,i v`, or empty
+    counts = np.array([row.count(b",") + 1 if row else 0 for row in rows])
+    pairs = b",".join(filter(None, rows))
+    if pairs.translate(None, _DIGITS) != b",".join([b" "] * counts.sum()):
+        return None  # something else than pairs of numbers
+    numbers = _numbers([pairs.replace(b" ", b",")]) if pairs else np.empty(0)
     if numbers is None:
         return None
-    indices, values = numbers[0::2], numbers[1::2]
+    indices, values = numbers.reshape(-1, 2).T
     columns = indices.astype(np.int64)
     rises = np.diff(columns, prepend=-1) > 0
     rises[(np.cumsum(counts) - counts)[counts > 0]] = True  # each row starts anew
@@ -325,40 +299,12 @@ def _plain_sparse(block: bytes, width: int) -> _SparseRows | None:
     return (counts, columns, values) if (within & rises).all() else None
 
 
-def _parse(text: bytes, ends: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Return the finite numbers that end before `ends`, or None if that is not all there is.
-
-    NumPy reads whole numbers many times faster than others, so ``12.375`` is read as 12375 over 10^3:
-    both are exact, and their quotient is the nearest float. Each token gives at least a number or an
-    error, so as many numbers as tokens are one each.
-    """
-    if len(ends) == 0:
-        return np.empty(0)
-    blank = text.translate(_BLANKS)
-    if any(mark in blank for mark in b"\t\v\f"):
+def _numbers(lines: list[bytes]) -> NDArray[np.float64] | None:
+    """Return lines of equally many finite numbers, or None where that is not what they are."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # nothing but blanks
+            numbers = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
+    except (ValueError, UserWarning):
         return None
-    bare = blank.replace(b".", b"")
-    if b"- " in bare or b"+ " in bare:
-        return None  # a sign alone is a 0 for NumPy
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # NumPy only warns of text that is no number
-        try:
-            if b"e" not in text and b"E" not in text:
-                dots = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("."))
-                token = np.searchsorted(ends, dots)
-                decimals = np.zeros(len(ends), dtype=np.int64)
-                decimals[token] = ends[token] - dots - 1
-                lengths = np.diff(ends, prepend=-1) - 1
-                whole = np.fromstring(bare, np.int64, sep=" ")
-                if (
-                    len(whole) == len(ends)
-                    and (np.diff(token) > 0).all()
-                    and (lengths[token] > 1).all()
-                    and decimals.max() < len(_POWERS)
-                    and (abs(whole / _EXACT) < 1).all()
-                ):
-                    return np.asarray(whole / _POWERS[decimals])
-            numbers = np.fromstring(blank, np.float64, sep=" ")
-        except (ValueError, DeprecationWarning):
-            return None
-    return numbers if len(numbers) == len(ends) and np.isfinite(numbers).all() else None
+    return numbers if np.isfinite(numbers).all() else None

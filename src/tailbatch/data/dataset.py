@@ -453,19 +453,6 @@ def checked_features(X: Any, names: Sequence[str] | None = None) -> Features:
     return features
 
 
-def _names(given: Sequence[str] | None, what: str, count: int) -> Sequence[str]:
-    if given is None:
-        return NumberedNames(f"{what}_", range(count))
-    return given if isinstance(given, NumberedNames) else tuple(str(name) for name in given)
-
-
-def _refuse_half_characters(what: str, names: Sequence[str]) -> None:
-    """Refuse what no file could hold: half of a character, as escapes in a file can spell it."""
-    if _SURROGATE.search("".join(names)):
-        wrong = next(filter(_SURROGATE.search, names))
-        raise DataError(f"the {what} name {wrong!r} holds half a character; rename it")
-
-
 def _blocks(matrix: Any) -> Iterator[tuple[IntArray, IntArray, NDArray[np.float64]]]:
     """Yield (non-zeros per row, their columns, their values) for blocks of rows."""
     n_rows, n_columns = matrix.shape

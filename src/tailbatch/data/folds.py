@@ -353,12 +353,7 @@ def _give_each_part_one(Y: sparse.csr_array, part_of: IntArray, n_parts: int) ->
 
 
 def _may_leave(
-    Y: sparse.csr_array,
-    row: int,
-    part_of: IntArray,
-    have: IntArray,
-    totals: IntArray,
-    n_parts: int,
+    Y: sparse.csr_array, row: int, part_of: IntArray, have: IntArray, totals: IntArray, n_parts: int
 ) -> bool:
     """Whether a row can leave its part: there are others in it, and of each label enough for all."""
     own = Y.indices[Y.indptr[row] : Y.indptr[row + 1]]

@@ -24,10 +24,7 @@ import numpy as np
 from scipy import sparse
 
 from tailbatch.data import catalog
-from tailbatch.data.dataset import (
-    Features,
-    MultiLabelDataset,
-)
+from tailbatch.data.dataset import Features, MultiLabelDataset
 from tailbatch.data.folds import Fold, Parts, split
 from tailbatch.data.scaling import fit_scaling
 from tailbatch.errors import DataError, TailbatchError

@@ -382,12 +382,7 @@ class Equalized(Loss):
     negative_gradients: Tensor
 
     def __init__(
-        self,
-        n_labels: int | None,
-        *,
-        gamma: float = 12.0,
-        mu: float = 0.8,
-        alpha: float = 4.0,
+        self, n_labels: int | None, *, gamma: float = 12.0, mu: float = 0.8, alpha: float = 4.0
     ) -> None:
         _check_range(0, gamma=gamma, mu=mu, alpha=alpha)
         super().__init__(n_labels, gamma=gamma, mu=mu, alpha=alpha)

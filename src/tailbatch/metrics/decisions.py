@@ -7,13 +7,7 @@ from scipy.special import expit, logit
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
 from tailbatch.metrics.ranking import auc_by_label, average_precision_by_label
-from tailbatch.metrics.scored import (
-    BLOCK_ENTRIES,
-    FloatArray,
-    Scored,
-    dense_labels,
-    sorted_keys,
-)
+from tailbatch.metrics.scored import BLOCK_ENTRIES, FloatArray, Scored, dense_labels, sorted_keys
 from tailbatch.seeds import BoolArray
 
 SHRINKAGE = 20.0

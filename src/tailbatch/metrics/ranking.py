@@ -9,10 +9,7 @@ import numpy.typing as npt
 
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.errors import DataError
-from tailbatch.metrics.scored import (
-    Scored,
-    Scores,
-)
+from tailbatch.metrics.scored import Scored, Scores
 from tailbatch.seeds import BoolArray
 
 

@@ -11,11 +11,7 @@ import numpy.typing as npt
 from tailbatch.data.dataset import LabelMatrix
 from tailbatch.imbalance import rare_labels
 from tailbatch.metrics import decisions, ranking
-from tailbatch.metrics.scored import (
-    FloatArray,
-    Scored,
-    dense_labels,
-)
+from tailbatch.metrics.scored import FloatArray, Scored, dense_labels
 from tailbatch.seeds import BoolArray
 
 
@@ -145,10 +141,7 @@ METRICS: dict[str, Metric] = {
     },
     **{
         f"ndcg_at_{k}": _by_row(
-            f"nDCG at {k}",
-            partial(ranking.ndcg_at_k, k=k),
-            empty_rows="gain 0",
-            ties=_EXPECTED,
+            f"nDCG at {k}", partial(ranking.ndcg_at_k, k=k), empty_rows="gain 0", ties=_EXPECTED
         )
         for k in (1, 3, 5)
     },

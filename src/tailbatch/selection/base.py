@@ -18,11 +18,7 @@ from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.drawing import BatchStreams, Law, UniformLaw
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    as_array,
-    checked_losses,
-)
+from tailbatch.selection.inputs import LabelMatrix, as_array, checked_losses
 from tailbatch.selection.pending import Batch, Efficiency, Pending, lag_of_loader
 from tailbatch.selection.record import Place, SelectorRecord
 

@@ -11,9 +11,7 @@ from tailbatch.imbalance import label_cooccurrence, label_counts
 from tailbatch.seeds import IntArray
 from tailbatch.selection.base import label_matrix
 from tailbatch.selection.drawing import enumerate_batch
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-)
+from tailbatch.selection.inputs import LabelMatrix
 from tailbatch.selection.loss_driven import AdaptiveSelector, LossSettings, Schedule
 
 # Row numbers kept in ready-made unions of label columns: 200 MB with 32-bit row numbers.

@@ -184,11 +184,7 @@ class BatchStreams:
 
 
 def enumerate_batch(
-    log_weights: FloatArray,
-    size: int,
-    rng: np.random.Generator,
-    *,
-    taken: Sequence[int] = (),
+    log_weights: FloatArray, size: int, rng: np.random.Generator, *, taken: Sequence[int] = ()
 ) -> IntArray:
     """Return `size` distinct positions in drawing order, from a law that is written down.
 

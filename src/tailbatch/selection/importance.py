@@ -12,12 +12,7 @@ from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.base import Selector, Settings, label_matrix
 from tailbatch.selection.drawing import SumTable
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    as_array,
-    label_cells,
-    last_of_each,
-)
+from tailbatch.selection.inputs import LabelMatrix, as_array, label_cells, last_of_each
 from tailbatch.selection.loss_driven import Linear, Schedule
 
 Draws: TypeAlias = Literal["systematic", "independent"]

@@ -202,10 +202,7 @@ def _checked_row(row: Any) -> Any:
 
 
 def label_rows(
-    rows: Any,
-    names: tuple[str, ...] | None,
-    q: int | None = None,
-    stand_in: int | None = None,
+    rows: Any, names: tuple[str, ...] | None, q: int | None = None, stand_in: int | None = None
 ) -> sparse.csr_array:
     """Return the labels of a batch as CSR of booleans, (b, q), columns as in the counts."""
     lists = not _is_matrix(rows) and _lists_names(rows)

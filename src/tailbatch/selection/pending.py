@@ -10,10 +10,7 @@ import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.inputs import (
-    as_array,
-    state_array,
-)
+from tailbatch.selection.inputs import as_array, state_array
 
 _LEAST_BATCHES = 100
 _MOST = 1e300  # of a saved sum; what is observed stays far below

@@ -10,16 +10,8 @@ from tailbatch.imbalance import imbalance_ratio
 from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, Selector, label_matrix
 from tailbatch.selection.drawing import StaticLaw
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    label_cells,
-)
-from tailbatch.selection.loss_driven import (
-    LossDrivenSelector,
-    LossSettings,
-    Schedule,
-    as_schedule,
-)
+from tailbatch.selection.inputs import LabelMatrix, label_cells
+from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings, Schedule, as_schedule
 
 
 class UniformSelector(Selector):

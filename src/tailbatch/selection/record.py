@@ -17,12 +17,7 @@ from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray
 from tailbatch.selection import shown
 from tailbatch.selection.drawing import Law
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    as_array,
-    state_array,
-    state_integer,
-)
+from tailbatch.selection.inputs import LabelMatrix, as_array, state_array, state_integer
 from tailbatch.selection.pending import Efficiency, Pending, weighted_mean
 
 _MOST_SHOWN = 60  # characters of a value in a message

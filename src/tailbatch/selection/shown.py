@@ -12,9 +12,7 @@ from scipy import sparse
 from tailbatch.errors import SelectionError, require
 from tailbatch.imbalance import label_counts, rare_labels
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-)
+from tailbatch.selection.inputs import LabelMatrix
 
 Rows = Sequence[tuple[str, str]]
 _MOST_POINTS = 2000  # of a line; more would not be seen

@@ -10,11 +10,7 @@ from scipy import sparse
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, label_matrix, whole_number
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    in_fixed_order,
-    last_of_each,
-)
+from tailbatch.selection.inputs import LabelMatrix, in_fixed_order, last_of_each
 from tailbatch.selection.laws import LowScoreLaw
 from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings, Schedule
 
@@ -117,10 +113,7 @@ class BoundarySelector(LossDrivenSelector):
         self._Y = label_matrix(Y)
         settings.setdefault("labels", self._Y)
         super().__init__(
-            self._Y.shape[0],
-            law=LowScoreLaw(),
-            selection_pressure=selection_pressure,
-            **settings,
+            self._Y.shape[0], law=LowScoreLaw(), selection_pressure=selection_pressure, **settings
         )
 
     def score(self, losses: FloatArray, index: IntArray) -> FloatArray:

@@ -10,9 +10,7 @@ from tailbatch.imbalance import label_counts
 from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.base import LawSettings, Selector, label_matrix, whole_number
 from tailbatch.selection.drawing import StaticLaw
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-)
+from tailbatch.selection.inputs import LabelMatrix
 from tailbatch.selection.rarity import rarity
 
 _PATIENCE = 32  # fruitless proposals before the rows of a label are written down

@@ -14,11 +14,7 @@ from tailbatch.imbalance import nearest_neighbors
 from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, Selector, label_matrix, whole_number
 from tailbatch.selection.drawing import StaticLaw
-from tailbatch.selection.inputs import (
-    LabelMatrix,
-    as_array,
-    last_of_each,
-)
+from tailbatch.selection.inputs import LabelMatrix, as_array, last_of_each
 from tailbatch.selection.loss_driven import Constant, Schedule, as_schedule, check_pressure
 from tailbatch.selection.rivals.doubt import binary_entropy, check_memory, predictions_of
 
