@@ -38,6 +38,23 @@ _UNKNOWN_MACHINE = "0" * 12
 _SILENCE = 30 * 60  # seconds without a change after which a writer elsewhere is presumed dead
 
 
+def cache_folder() -> Path:
+    """Return where downloads and embeddings are kept: ``TAILBATCH_CACHE``, or the system's place."""
+    folder = os.environ.get("TAILBATCH_CACHE")
+    return Path(folder) if folder else _user_cache() / "tailbatch"
+
+
+def _user_cache() -> Path:
+    """Return the folder in which this system keeps a user's caches."""
+    home = Path(os.path.expanduser("~"))  # unlike Path.home(), no error for a user without one
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches"
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(named) if os.path.isabs(named) else home / ".cache"  # a relative one is invalid
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, begin_with: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path and move it over `path` if the block succeeds.

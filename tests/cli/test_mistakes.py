@@ -239,7 +239,7 @@ COMMANDS = {
         f"{LISTED} --kinds paid=number",
         "several units .*--kinds paid=ignore",
     ),
-    "an unknown encoder": (saved(), f"{LISTED} --text-encoder minilmm", "did you mean 'minilm'"),
+    "an unknown encoder": (saved(), f"{LISTED} --encoder minilmm", "did you mean 'minilm'"),
     # the settings
     "a device that is not there": (
         saved(),
@@ -438,7 +438,7 @@ FRAME, X = tickets().drop(columns=["tag_a", "tag_b", "tags"]), np.ones((3, 2))
         (lambda: fit(X, np.eye(3), random_state=-1), "random_state must be a whole number from 0, got"),
         (lambda: Columns(missing="drop"), "missing must be 'error' or 'impute'"),
         (lambda: fit(FRAME.assign(x=[[1]] * ROWS), [["a"]] * ROWS), "kinds={'x': 'ignore'}"),
-        (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(text_encoder=len)), "text encoder must give"),
+        (lambda: fit(FRAME, [["a"]] * ROWS, columns=Columns(encoder=len)), "text encoder must give"),
     ],
 )  # fmt: skip
 def test_python_answers_a_mistake_in_one_line_before_training(call, message, monkeypatch):

@@ -280,5 +280,5 @@ def test_downloads_go_where_the_system_keeps_caches(platform, variables, expecte
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/ada", **variables}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(catalog, "sys", SimpleNamespace(platform=platform))
-    assert catalog._cache_folder() == Path(expected)
+    monkeypatch.setattr(files, "sys", SimpleNamespace(platform=platform))
+    assert files.cache_folder() == Path(expected)

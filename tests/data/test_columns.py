@@ -160,16 +160,20 @@ def test_codes_keep_their_zeros_when_they_are_categories(tmp_path):
 
 def test_an_encoder_of_your_own():
     def lengths(texts):
-        return [[len(text), text.count(" ")] for text in texts]
+        return [[len(text), text.count("e")] for text in texts]
 
     frame = pd.DataFrame({"x": SUBJECTS})
-    fitted = Columns(text=["x"], text_encoder=lengths).fit(frame)
-    np.testing.assert_array_equal(fitted.transform(frame)[0], lengths(SUBJECTS))
+    fitted = Columns(text=["x"], encoder=lengths).fit(frame)
+    expected, found = np.array(lengths(SUBJECTS)), fitted.transform(frame)[0].toarray()
+    scaled = (expected - expected.mean(axis=0)) / expected.std(axis=0) / np.sqrt(2)
+    np.testing.assert_allclose(found[:, -2:], scaled)
+    words = Columns(text=["x"]).fit(frame).transform(frame)[0].toarray()
+    np.testing.assert_array_equal(found[:, :-2], words)
     restored = FittedColumns.from_state(fitted.state())
     with pytest.raises(DataError, match="encoded by a function of yours, which is not saved"):
         restored.transform(frame)
-    again = restored.with_encoder(lengths).transform(frame)[0]
-    np.testing.assert_array_equal(again, lengths(SUBJECTS))
+    again = restored.with_encoder(lengths).transform(frame)[0].toarray()
+    np.testing.assert_array_equal(again, found)
 
 
 def test_a_fold_learns_words_and_categories_from_its_training_rows_alone():

@@ -41,21 +41,52 @@ def test_columns_that_are_none_name_what_to_write(columns, remedy):
         np.array(TEXTS, dtype=object),
         pd.Series(TEXTS),
         pd.Series(TEXTS, dtype="string"),
-        np.array(TEXTS)[:, None],
-        [[text] for text in TEXTS],
     ],
-    ids=["list", "array", "objects", "series", "string series", "column", "rows"],
+    ids=["list", "array", "objects", "series", "string series"],
 )
 @pytest.mark.parametrize("columns", [None, Columns(text=["body"])])
-def test_texts_without_a_frame_name_what_to_do(X, columns):
-    with pytest.raises(DataError, match=r"'printer number 0.*columns=Columns\(text=.*TfidfVector"):
-        TailbatchClassifier(columns=columns, **FAST).fit(X, Y)
+def test_texts_are_read_as_a_column_of_text(X, columns):
+    expected = TailbatchClassifier(columns=Columns(text=["body"]), **FAST)
+    expected = expected.fit(pd.DataFrame({"body": TEXTS}), Y).predict_proba(
+        pd.DataFrame({"body": TEXTS})
+    )
+    fitted = TailbatchClassifier(columns=columns, **FAST).fit(X, Y)
+    np.testing.assert_array_equal(fitted.predict_proba(X), expected)
+    np.testing.assert_array_equal(fitted.predict_proba(TEXTS), expected)
+
+
+@pytest.mark.parametrize(
+    "X", [np.array(TEXTS)[:, None], [[text] for text in TEXTS]], ids=["column", "rows"]
+)
+def test_texts_in_rows_name_what_to_do(X):
+    with pytest.raises(DataError, match=r"'printer number 0.*a list with one text for each row"):
+        TailbatchClassifier(**FAST).fit(X, Y)
 
 
 def test_texts_to_predict_for_a_model_of_numbers_are_named():
     classifier = TailbatchClassifier(**FAST).fit(np.arange(60.0)[:, None], Y)
     with pytest.raises(DataError, match="X holds text, such as 'printer number 0"):
         classifier.predict(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("place", "cell", "message"),
+    [
+        (3, b"so sad", "b'so sad' in row 3: decode bytes"),
+        (7, 5, "got 5 in row 7"),
+        (0, [], "in row 0"),
+    ],
+)
+def test_what_is_no_text_among_texts_is_named_by_its_row(place, cell, message):
+    texts = list(TEXTS)
+    texts[place] = cell
+    with pytest.raises(DataError, match=message):
+        TailbatchClassifier(**FAST).fit(texts, Y)
+
+
+def test_a_missing_and_an_endless_text_are_texts():
+    texts = [*TEXTS[:-3], None, "", "word " * 20_000]
+    assert TailbatchClassifier(**FAST).fit(texts, Y).predict(texts).shape == Y.shape
 
 
 def test_what_the_message_says_works():

@@ -13,12 +13,12 @@ from tailbatch.cli.models import Folder, kept_columns, rows_of, write_table
 from tailbatch.cli.options import (
     AsJson,
     Data,
+    EncoderOption,
     Kinds,
     Labels,
     Missing,
     MissingOption,
     Text,
-    TextEncoder,
     fetched,
     load_for_command,
     number,
@@ -68,7 +68,7 @@ def _describe(
     missing: MissingOption = Missing.IMPUTE,
     text: Text = None,
     kinds: Kinds = None,
-    text_encoder: TextEncoder = None,
+    encoder: EncoderOption = None,
     picture: Annotated[
         Path | None,
         typer.Option(help="Also draw the label frequencies into this .png or .svg file."),
@@ -91,7 +91,7 @@ def _describe(
     from tailbatch.data import catalog
     from tailbatch.report import description
 
-    data = load_for_command(dataset, labels, missing, text, kinds, text_encoder)
+    data = load_for_command(dataset, labels, missing, text, kinds, encoder)
     facts = description.describe(data)
     if picture is not None:
         from tailbatch.report import figures

@@ -18,13 +18,13 @@ import typer
 from tailbatch import defaults
 from tailbatch.cli.options import (
     Data,
+    EncoderOption,
     Kinds,
     Labels,
     MinRows,
     Missing,
     MissingOption,
     Text,
-    TextEncoder,
     as_option,
     count,
     label_option,
@@ -70,7 +70,7 @@ def _fit(
     missing: MissingOption = Missing.IMPUTE,
     text: Text = None,
     kinds: Kinds = None,
-    text_encoder: TextEncoder = None,
+    encoder: EncoderOption = None,
     min_rows: MinRows = None,
     model: Annotated[
         str, typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
@@ -169,7 +169,7 @@ def _fit(
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
         ranks.meet()
-        dataset = load_for_command(data, labels, missing, text, kinds, text_encoder)
+        dataset = load_for_command(data, labels, missing, text, kinds, encoder)
         if min_rows is not None:
             dataset = with_enough_positives(dataset, min_rows)
         note(*(dataset.notices if writes else ()))

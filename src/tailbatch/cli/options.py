@@ -40,8 +40,11 @@ Kinds = Annotated[
         metavar="COLUMN=KIND",
     ),
 ]
-TextEncoder = Annotated[
-    str | None, typer.Option(help="minilm: embeddings of text instead of TF-IDF.", metavar="NAME")
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Embeddings of text beside its words: minilm, or a folder or hub name.", metavar="NAME"
+    ),
 ]
 MinRows = Annotated[
     int | None,
@@ -70,7 +73,7 @@ def load_for_command(
     missing: Missing = Missing.IMPUTE,
     text: list[str] | None = None,
     kinds: list[str] | None = None,
-    text_encoder: str | None = None,
+    encoder: str | None = None,
 ) -> "MultiLabelDataset":
     """Load the dataset a command names; download a known one if it is not here yet."""
     from tailbatch.data import catalog, load_dataset
@@ -86,7 +89,7 @@ def load_for_command(
         missing=missing.value,
         text=tuple(text or ()),
         kinds=kinds_option(kinds),
-        text_encoder=text_encoder,
+        encoder=encoder,
     )
 
 

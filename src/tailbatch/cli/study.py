@@ -19,13 +19,13 @@ import typer
 from tailbatch import defaults
 from tailbatch.cli.models import write_table
 from tailbatch.cli.options import (
+    EncoderOption,
     Kinds,
     Labels,
     MinRows,
     Missing,
     MissingOption,
     Text,
-    TextEncoder,
     kinds_option,
     label_option,
     named_table,
@@ -76,7 +76,7 @@ def _compare(
     missing: MissingOption = Missing.IMPUTE,
     text: Text = None,
     kinds: Kinds = None,
-    text_encoder: TextEncoder = None,
+    encoder: EncoderOption = None,
     models: Annotated[
         str,
         typer.Option(
@@ -146,7 +146,7 @@ def _compare(
         text=text or (),
         kinds=kinds_option(kinds) or {},
         missing=missing.value,
-        text_encoder=text_encoder,
+        encoder=encoder,
     )
     title = f"Strategies compared on {', '.join(Path(name).name for name in data)}"
     with _watched(title, store, workers, ray) as (executor, count, live):

@@ -8,7 +8,6 @@ it is used as far as its facts agree. What is downloaded must have the known SHA
 import gzip
 import hashlib
 import os
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.errors import DataError, DownloadError, require, setting
-from tailbatch.files import abandoned, replacing, sweep
+from tailbatch.files import abandoned, cache_folder, replacing, sweep
 from tailbatch.registry import check_known
 
 if TYPE_CHECKING:
@@ -202,11 +201,11 @@ def find(name: str, *, progress: Progress | None = None) -> Path:
 def local_file(name: str) -> Path | None:
     """Return the file of a known dataset if it is on this machine, without downloading."""
     entry = known(name)
-    places = [*_places(_data_folder(), entry), *_places(_cache_folder(), entry)]
+    places = [*_places(_data_folder(), entry), *_places(cache_folder(), entry)]
     places += [_HERE / file.name for file in entry.files]
     found = next((place for place in places if _is_here(place, entry)), None)
     if found is not None:
-        sweep(_cache_folder() / entry.name)  # its download may have been killed at its last step
+        sweep(cache_folder() / entry.name)  # its download may have been killed at its last step
     return found
 
 
@@ -260,23 +259,6 @@ def _data_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def _cache_folder() -> Path:
-    """Return the folder downloads go to, from ``TAILBATCH_CACHE`` or the system's usual place."""
-    folder = os.environ.get("TAILBATCH_CACHE")
-    return Path(folder) if folder else _user_cache() / "tailbatch"
-
-
-def _user_cache() -> Path:
-    """Return the folder in which this system keeps a user's caches."""
-    home = Path(os.path.expanduser("~"))  # unlike Path.home(), no error for a user without one
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches"
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(named) if os.path.isabs(named) else home / ".cache"  # a relative one is invalid
-
-
 def file_matches(path: str | Path) -> bool:
     """Tell whether a file with a known name has the known bytes, compressed or not.
 
@@ -313,7 +295,7 @@ def _download(entry: KnownDataset, progress: Progress | None) -> Path:
 def _download_file(entry: KnownDataset, file: KnownFile, progress: Progress | None) -> Path:
     """Fetch a file from the first source that serves its very bytes."""
     requests = require("requests", extra="cli")
-    folder = _cache_folder() / entry.name
+    folder = cache_folder() / entry.name
     if entry.is_corpus and (folder / file.name).is_file():
         return folder / file.name  # an earlier attempt got this far
     failures = []

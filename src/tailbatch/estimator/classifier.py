@@ -39,10 +39,12 @@ from tailbatch.estimator.inputs import (
     Labels,
     checked_sample_weight,
     checked_thresholds,
+    columns_with,
     encoded,
     fitted_columns,
     read_labels,
     seed_of,
+    texts_as_frame,
     two_classes,
 )
 from tailbatch.files import replacing
@@ -116,6 +118,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     columns
         What to take the columns of a data frame X for, and how to fill in missing values, see
         `tailbatch.data.Columns`. None finds out by their values.
+    encoder
+        What makes embeddings of text, which are features beside its words: ``"minilm"`` (extra ``text``),
+        a folder or hub name of any encoder of transformers, or a function of a list of texts that
+        returns an array (n, k). None is words alone.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"``, ...
     random_state
@@ -201,6 +207,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         scale: bool | str | None = None,
         label_names: Sequence[str] | None = None,
         columns: Columns | None = None,
+        encoder: Any = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -225,6 +232,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         self.scale = scale
         self.label_names = label_names
         self.columns = columns
+        self.encoder = encoder
         self.device = device
         self.random_state = random_state
         self.warm_start = warm_start
@@ -254,8 +262,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         Parameters
         ----------
         X
-            (n, d) numbers: an array, a SciPy sparse matrix or a data frame; or a data frame with
-            columns of text, categories and dates.
+            (n, d) numbers: an array, a SciPy sparse matrix or a data frame; a data frame with columns of
+            text, categories and dates; or (n,) texts: a list, an array or a series.
         y
             Y, (n, q) zeros and ones or booleans: an array, a sparse matrix or a data frame, whose
             columns name the labels; a list or set of names for each row, such as
@@ -431,7 +439,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
-        self.columns_, encoded_X = fitted_columns(self.columns, X)
+        table = texts_as_frame(X, self.columns)
+        columns = columns_with(self.columns, self.encoder, is_text=table is not X)
+        X = table
+        self.columns_, encoded_X = fitted_columns(columns, X)
         # Scikit-learn checks shapes and kinds; NaN is named by `checked_features`, with its column.
         features, labels = validate_data(
             self,
@@ -478,6 +489,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     def _features(self, X: ArrayLike) -> Features:
         """Return features with the columns of the training rows, not yet scaled."""
+        if self.columns_ is not None:
+            X = texts_as_frame(X, self.columns_)
         X = encoded(self.columns_, X)
         if self.columns_ is None:
             features = validate_data(self, X, reset=False, **_NUMBERS)

@@ -102,6 +102,8 @@ class Fitted:
         if not isinstance(kept["strategy"], str):
             # Predicting needs no strategy; to fit again it must be registered under this name.
             kept["strategy"] = STRATEGIES.name_of(kept["strategy"])
+        if callable(kept["encoder"]):
+            kept["encoder"] = None  # its columns say that there was one
         model, scaling, names = self.model_, self.scaling_, self.feature_names_in_
         loss = None if model.loss is None else {"name": model.loss.name, **model.loss.options}
         if not isinstance(kept["loss"], str | Mapping | None):

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor, nn
 
 from tailbatch.data import MultiLabelDataset
-from tailbatch.data.column_parts import packaged
+from tailbatch.data.embeddings import packaged
 from tailbatch.errors import DataError, MissingExtraError, ModelError, require
 from tailbatch.losses import BCE, Loss
 from tailbatch.models import MultiLabelModel, Step, over_samples, set_prior_bias

@@ -27,7 +27,7 @@ from tailbatch.results import DatasetFacts, ResultStore, RunSpec
 FOLD_SEED = 0
 """The folds of a dataset are the same for every study and seed; a seed varies weights and batches."""
 
-_COLUMNS = ("text", "kinds", "missing", "text_encoder")
+_COLUMNS = ("text", "kinds", "missing", "encoder")
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Source:
         A file; None for a dataset from the catalog, which each process looks up where it runs.
     labels, columns
         Which columns are labels, as in `tailbatch.data.load_dataset`, and how to read the others: the
-        given ones of ``text``, ``kinds``, ``missing`` and ``text_encoder``, as sorted pairs.
+        given ones of ``text``, ``kinds``, ``missing`` and ``encoder``, as sorted pairs.
 
     Examples
     --------
