@@ -59,7 +59,7 @@ def test_four_containers_give_one_model(name, settings):
         np.testing.assert_allclose(across, one, rtol=1e-5, atol=1e-6, err_msg=kind)
 
 
-@pytest.mark.parametrize("name", ["scene", "yeast"])
+@pytest.mark.parametrize("name", ["scene", "yeast", "flags"])
 def test_benchmarks_score_the_same_in_every_container(name, benchmark_data):
     data = load_dataset(name)
     X, Y = np.asarray(data.X)[:500], data.Y[:500]

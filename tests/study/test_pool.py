@@ -54,6 +54,20 @@ def test_two_workers_one_of_them_killed_give_the_records_of_one_process(tiny, st
     assert contents(store) == contents(alone)
 
 
+def test_what_workers_warn_of_is_said_once_by_the_process_that_asked(tmp_path, caplog, capfd):
+    # A column that gives a label away, and a label that no training row has.
+    rows = [f"{at % 20 + 0.25},{int(at % 20 > 14)},{int(at == 0)},{at % 2}" for at in range(60)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["a,y,once,z", *rows]))
+    source = {"path": str(path), "labels": ["y", "once", "z"]}
+    study = tiny_study(path, datasets=[source], strategies=["random"], n_folds=3, epochs=2)
+    outcome = run_study(study, ResultStore(tmp_path / "store"), lambda: WorkerPool(2), workers=2)
+    assert outcome.done == 3
+    assert caplog.text.count("gives the label 'y' away") == 1
+    assert caplog.text.count("1 of 3 labels have no positive in the training rows") == 1
+    assert capfd.readouterr().err == ""
+
+
 def test_a_store_survives_twenty_kills_of_its_runner(tiny, store, tmp_path):
     study = tiny_study(tiny, epochs=30, folds=[0])
     undisturbed = ResultStore(tmp_path / "undisturbed")
@@ -86,7 +100,7 @@ SCRIPT = """
 import sys
 from study_samples import tiny_study
 from tailbatch.results import ResultStore
-from tailbatch.study import WorkerPool, run_study
+from tailbatch.study import Study, WorkerPool, run_study
 if __name__ == "__main__":
     study = tiny_study(sys.argv[1], epochs=100_000, folds=[0], strategies=["random"])
     run_study(study, ResultStore(sys.argv[2]), lambda: WorkerPool(1), workers=1, checkpoint_every=50)

@@ -377,6 +377,11 @@ def rows_of(
 
     columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
     names = classifier.label_names_ if labeled else ()
+    if not columns.feature_names:
+        raise ModelError(
+            "the model was fitted on an array, which has no names to find columns by: fit it on a data "
+            "frame or a file, or predict in Python"
+        )
     if not Path(data).is_file() or not is_table(data):
         dataset = aligned(load_for_command(data, labels), columns.feature_names, names)
         features = _frame_of(dataset) if classifier.columns_ is None else dataset.X

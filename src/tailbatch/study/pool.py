@@ -1,6 +1,7 @@
 """Worker processes that save and stop when their study stops or dies."""
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 _busy = threading.Lock()
 _GRACE = 5  # seconds
 _UNGUARDED = 77  # the exit code of a worker whose script has no main guard
+_said: list[str] = []
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 
 
@@ -90,9 +92,26 @@ class ThisProcess(Executor):
         return future
 
 
+class _Said(logging.Handler):
+    """Keeps what a worker warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _said.append(record.getMessage())
+
+
+def said() -> tuple[str, ...]:
+    """Return what this worker warned of since the last call; the process that asked says it, once."""
+    texts = tuple(_said)
+    _said.clear()
+    return texts
+
+
 def _start_worker(lifeline: Connection) -> None:
     """Prepare a worker: Ctrl-C affects only a run in progress, and the worker ends with the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The process that hands out the runs has said what the data is like.
+    logging.getLogger("tailbatch.data").setLevel(logging.ERROR)
+    logging.getLogger("tailbatch").addHandler(_Said(logging.WARNING))
     _keep_freed_memory()
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
 

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailbatch.errors import (
@@ -23,7 +23,7 @@ from tailbatch.errors import (
 from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
 from tailbatch.study.custom import Custom
 from tailbatch.study.grid import Study
-from tailbatch.study.pool import ThisProcess, WorkerPool, interruptible
+from tailbatch.study.pool import ThisProcess, WorkerPool, interruptible, said
 from tailbatch.study.single import run
 from tailbatch.study.sources import Forecast, Source, facts_of, scales_of
 from tailbatch.training import Callback
@@ -99,10 +99,16 @@ class _JobOutcome:
     traceback: str = ""
     interrupted: bool = False
     no_room: bool = False
+    said: tuple[str, ...] = ()
 
 
 def _perform(job: _Job) -> _JobOutcome:
-    """Do a run in this process and keep its record; return an error as text instead of raising it."""
+    """Do a run in this process and keep its record; return errors and warnings as text."""
+    outcome = _performed(job)
+    return replace(outcome, said=said())
+
+
+def _performed(job: _Job) -> _JobOutcome:
     start = time.perf_counter()
     try:
         with interruptible():
@@ -366,6 +372,7 @@ class _Runner:
         self.failures: list[RunFailure] = []
         self._attempts: Counter[str] = Counter()
         self._suspects: set[str] = set()
+        self._said: set[str] = set()
 
     def skip(self, spec: RunSpec) -> None:
         """Count a run done earlier, perhaps by a process that was killed before it cleaned up."""
@@ -426,6 +433,10 @@ class _Runner:
     def _close(self, job: _Job, outcome: _JobOutcome) -> None:
         spec = job.spec
         self._suspects.discard(spec.digest)
+        for text in outcome.said:
+            if text not in self._said:
+                self._said.add(text)
+                _log.warning("%s", text)
         if outcome.no_room:
             raise StudyError(outcome.error)
         if outcome.interrupted:
