@@ -169,7 +169,7 @@ def test_missing_features_and_values_are_named(table, model, tmp_path):
 def test_a_model_of_an_array_finds_no_columns_in_a_file(table, tmp_path):
     X, Y = np.random.default_rng(0).random((40, 3)), np.tile(np.eye(4, 2), (10, 1))
     TailbatchClassifier(epochs=1, random_state=0).fit(X, Y).save(tmp_path / "model")
-    told = "the model was fitted on an array, which has no names to find columns by: fit it on a data frame"
+    told = "the model was fitted on an array, which has no names to find columns by: fit it"
     with pytest.raises(ModelError, match=told):
         run("predict", tmp_path / "model", table, "--out", tmp_path / "out.csv")
 
