@@ -11,10 +11,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
 
 # What is still too large, with what it must not exceed until it is not.
 NOT_YET = {
-    "lines of src, new modules aside": 34_068,
-    "files": 143,
-    "public top-level definitions": 572,
-    "functions to the first step of fit": 154,
+    "lines of src, new modules aside": 33_973,
+    "files": 142,
+    "public top-level definitions": 568,
+    "functions to the first step of fit": 150,
     "files to the first step of fit": 28,
 }
 

@@ -21,9 +21,9 @@ from tailbatch.selection import (
     UncertaintySelector,
     make_selector,
 )
-from tailbatch.selection.rivals import doubt
+from tailbatch.selection.rivals import predictions
 from tailbatch.selection.rivals.label_first import _class_aware_probabilities
-from tailbatch.selection.rivals.uncertainty import _uncertainty_law
+from tailbatch.selection.rivals.predictions import _uncertainty_law
 from tailbatch.testing.selector_contract import N, SelectorContract, drain
 
 Y = np.array(
@@ -403,7 +403,7 @@ def test_a_window_holds_float16_and_says_when_it_does_not_fit(monkeypatch):
     selector = UncertaintySelector(Y, batch_size=2, selection_pressure=2)
     drain(selector, lambda index, step: np.full((len(index), 4), 0.3))
     assert np.asarray(selector.state_dict()["predictions"]).dtype == np.float16
-    monkeypatch.setattr(doubt, "_physical_memory", lambda: 100.0)
+    monkeypatch.setattr(predictions, "_physical_memory", lambda: 100.0)
     for kind, options in (
         (UncertaintySelector, {}),
         (RecencySelector, {"window": 3}),

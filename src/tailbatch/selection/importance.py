@@ -12,7 +12,13 @@ from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.base import Selector, Settings, label_matrix
 from tailbatch.selection.drawing import SumTable
-from tailbatch.selection.inputs import LabelMatrix, as_array, label_cells, last_of_each
+from tailbatch.selection.inputs import (
+    LabelMatrix,
+    as_array,
+    check_per_label,
+    label_cells,
+    last_of_each,
+)
 from tailbatch.selection.loss_driven import Linear, Schedule
 
 Draws: TypeAlias = Literal["systematic", "independent"]
@@ -21,21 +27,13 @@ _ROWS_AT_ONCE = 1 << 15
 
 
 def _gradient_norms(
-    losses: FloatArray, labels: npt.NDArray[np.bool_], weights: FloatArray
+    losses: FloatArray, row: IntArray, label: IntArray, weights: FloatArray
 ) -> FloatArray:
     """Return how far samples would move the logits, from the binary cross-entropy (b, q) of each label.
 
     ``g_i = || a_i * e_i ||_2`` with ``e_ij = 1 - exp(-bce_ij) = |sigmoid(z_ij) - y_ij|`` and a_ij the
-    loss's weight of the cell: w_j for a positive, else 1 (Katharopoulos and Fleuret, 2018).
+    loss's weight of the cell: w_j for a positive (row, label), else 1 (Katharopoulos and Fleuret, 2018).
     """
-    row, label = labels.nonzero()
-    return _norms_at(losses, row, label, weights)
-
-
-def _norms_at(
-    losses: FloatArray, row: IntArray, label: IntArray, weights: FloatArray
-) -> FloatArray:
-    """Return the gradient norms of losses whose positives are the cells (row, label)."""
     squares = np.square(np.expm1(-losses))
     # Each row adds up by itself, so that a sample's norm does not depend on the batch around it.
     norms: FloatArray = squares.sum(axis=1)
@@ -251,16 +249,13 @@ class ImportanceSelector(Selector):
     # ---- losses ----------------------------------------------------------------------------
 
     def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
-        if losses.shape != (len(index), self._Y.shape[1]):
-            if not self.needs_losses:
-                return None
-            raise SelectionError(
-                'score="gradient" needs the loss of each label, shape '
-                f"{(len(index), self._Y.shape[1])}, got {losses.shape}; hand over "
-                'binary_cross_entropy_with_logits(..., reduction="none") as it is'
-            )
+        expected = len(index), self._Y.shape[1]
+        if self.needs_losses:
+            check_per_label('score="gradient"', losses, expected)
+        elif losses.shape != expected:
+            return None
         row, label = label_cells(self._Y, index)
-        norms = _norms_at(losses, row, label, self._weights)
+        norms = _gradient_norms(losses, row, label, self._weights)
         if self.needs_losses:
             last = last_of_each(index)
             self._table.change(index[last], self._in_units(norms[last]))

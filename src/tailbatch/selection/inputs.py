@@ -59,6 +59,15 @@ def checked_losses(losses: object, index: IntArray) -> FloatArray:
     return values
 
 
+def check_per_label(who: str, losses: FloatArray, expected: tuple[int, int]) -> None:
+    """Refuse losses that do not come label by label."""
+    if losses.shape != expected:
+        raise SelectionError(
+            f"{who} needs the loss of each label, shape {expected}, got {losses.shape}; "
+            'hand over binary_cross_entropy_with_logits(..., reduction="none") as it is'
+        )
+
+
 def in_fixed_order(values: npt.NDArray[Any]) -> FloatArray:
     """Return values as float64, row after row in memory; a copy only where they are not yet.
 

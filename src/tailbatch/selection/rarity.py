@@ -10,7 +10,7 @@ from tailbatch.imbalance import imbalance_ratio
 from tailbatch.seeds import FloatArray, IntArray
 from tailbatch.selection.base import LawSettings, Selector, label_matrix
 from tailbatch.selection.drawing import StaticLaw
-from tailbatch.selection.inputs import LabelMatrix, label_cells
+from tailbatch.selection.inputs import LabelMatrix, check_per_label, label_cells
 from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings, Schedule, as_schedule
 
 
@@ -117,12 +117,7 @@ class MissedRareLabels:
 
     def __call__(self, losses: FloatArray, index: IntArray) -> FloatArray:
         """Return the weighted sum of the losses of the labels that each sample has."""
-        expected = (len(index), len(self._rarity))
-        if losses.shape != expected:
-            raise SelectionError(
-                f"this strategy needs the loss of each label, shape {expected}, got {losses.shape}; "
-                'hand over binary_cross_entropy_with_logits(..., reduction="none") as it is'
-            )
+        check_per_label("this strategy", losses, (len(index), len(self._rarity)))
         row, label = label_cells(self._labels, index)
         # Not a matrix product: BLAS adds in another order at another place of the batch.
         missed = losses[row, label] * self._rarity[label]

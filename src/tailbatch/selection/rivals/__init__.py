@@ -1,8 +1,12 @@
 """Published strategies to compare with, which we do not recommend; the room's README has their cards."""
 
-from tailbatch.selection.rivals.doubt import BoundarySelector, RecencySelector
+from tailbatch.selection.rivals.d2ace import D2ACESelector
 from tailbatch.selection.rivals.label_first import ClassAwareSelector, CoverageSelector
-from tailbatch.selection.rivals.uncertainty import D2ACESelector, UncertaintySelector
+from tailbatch.selection.rivals.predictions import (
+    BoundarySelector,
+    RecencySelector,
+    UncertaintySelector,
+)
 
 __all__ = [
     "BoundarySelector",
