@@ -383,9 +383,9 @@ def test_fast_and_careful_reading_agree_on_any_text(rows, write, monkeypatch):
 def test_plain_blocks_are_read_at_once(rows, is_fast, write, monkeypatch):
     careful = []
     for name in ("_dense_row", "_sparse_row"):
-        original = getattr(arff_rows.Rows, name)
+        original = getattr(arff_rows._Rows, name)
         monkeypatch.setattr(
-            arff_rows.Rows,
+            arff_rows._Rows,
             name,
             lambda *a, original=original: careful.append(a) or original(*a),
         )

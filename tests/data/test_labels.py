@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from tailbatch.data import MultiLabelDataset, stratified_folds, stratified_split
-from tailbatch.data.labels import checked_labels, nearly_equal
+from tailbatch.data.labels import _nearly_equal, checked_labels
 from tailbatch.errors import DataError, SelectionError
 from tailbatch.metrics import macro_auc, tune_thresholds
 from tailbatch.report.description import describe
@@ -89,7 +89,7 @@ def test_labels_that_differ_only_in_case_or_space_are_worth_a_look(frame, labels
 
 def test_of_many_nearly_equal_the_first_are_named():
     names = [f"{case}{k}" for k in range(5) for case in "aA"]
-    assert "'a2' and 'A2', and 2 more such groups differ" in nearly_equal(names, "the labels")
+    assert "'a2' and 'A2', and 2 more such groups differ" in _nearly_equal(names, "the labels")
 
 
 NAMES = [["bug", "billing"], ["bug"], []]

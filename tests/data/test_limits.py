@@ -16,7 +16,7 @@ from tailbatch.data import (
     save_npz,
     sparse,
 )
-from tailbatch.data.sparse import NumberedNames, framed
+from tailbatch.data.sparse import NumberedNames, _framed
 from tailbatch.errors import DataError, StudyError
 from tailbatch.study import Study
 
@@ -27,7 +27,7 @@ def test_numbered_names_are_the_tuple_of_them(numbers):
     assert names == naive
     assert naive == names
     assert (len(names), tuple(names), hash(names)) == (len(naive), naive, hash(naive))
-    assert b"".join(framed(names)) == b"".join(framed(naive))
+    assert b"".join(_framed(names)) == b"".join(_framed(naive))
     assert copy.deepcopy(names) == names
     assert names != (*naive, "more")
     if naive:

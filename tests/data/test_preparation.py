@@ -105,7 +105,7 @@ def test_the_last_columns_of_the_file_pass_for_labels(labels_first, features, la
         feature_names=["x", "y"],
         label_names=["a", "b", "c"],
     )
-    mangled = _last_columns_as_labels(data, catalog.AsPublished(2, labels_first))
+    mangled = _last_columns_as_labels(data, catalog._AsPublished(2, labels_first))
     assert list(mangled.feature_names) == features
     assert list(mangled.label_names) == labels
 

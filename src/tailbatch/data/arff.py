@@ -20,15 +20,15 @@ from tailbatch.data.arff_rows import (
     ATTRIBUTE,
     CELL,
     QUOTED,
-    AttributeType,
-    Header,
-    Rows,
-    unquote,
+    _AttributeType,
+    _Header,
+    _Rows,
+    _unquote,
 )  # fmt: skip
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.labels import label_places, stored_labels
-from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot, first_repeated, side_by_side
-from tailbatch.data.text import at_line, filled_in, label_file, stem, text_blocks
+from tailbatch.data.labels import _label_places, stored_labels
+from tailbatch.data.sparse import MAX_LEVELS, Block, _first_repeated, _OneHot, _side_by_side
+from tailbatch.data.text import _at_line, _filled_in, label_file, stem, text_blocks
 from tailbatch.errors import DataError, require, setting
 
 #: No header may be longer: each attribute costs memory, whatever the rows hold.
@@ -99,11 +99,11 @@ def read_arff(
     header, notices = _parse_header(path, raw)
     positions, label_notices = _label_positions(path, header.relation, header.names, labels)
     _check_types(path, header, positions)
-    rows = Rows(path, header, positions, missing)
+    rows = _Rows(path, header, positions, missing)
     cells = rows.read(blocks)
     X, feature_names, filled = _features(rows, cells, np.flatnonzero(~rows.is_label))
     Y = _numbers_of(rows, cells, np.array(positions, dtype=np.int64)) != 0
-    notices += [*label_notices, *_left_out(rows), *([filled_in(filled)] if filled else [])]
+    notices += [*label_notices, *_left_out(rows), *([_filled_in(filled)] if filled else [])]
     for notice in notices:
         _LOGGER.warning("%s: %s", path, notice)
     return MultiLabelDataset(
@@ -131,11 +131,11 @@ def _split(path: Path) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
                 return bytes(header + block[:start]), chain([(first, block[mark.end() :])], blocks)
         header += block
         if len(header) > MAX_HEADER_BYTES:
-            raise at_line(path, line, f"no @data in the first {MAX_HEADER_BYTES >> 20} MiB")
+            raise _at_line(path, line, f"no @data in the first {MAX_HEADER_BYTES >> 20} MiB")
     raise DataError(f"{path} has no @data line: it is no ARFF file, or it is cut off")
 
 
-def _parse_header(path: Path, raw: bytes) -> tuple[Header, list[str]]:
+def _parse_header(path: Path, raw: bytes) -> tuple[_Header, list[str]]:
     """Return the header, and a notice if its encoding had to be guessed."""
     notices = []
     try:
@@ -146,18 +146,18 @@ def _parse_header(path: Path, raw: bytes) -> tuple[Header, list[str]]:
         notices = [f"line {line} is not UTF-8, so names are read as Latin-1"]
     # Splitting at the declarations gives names and types in turn, and all the rest between them.
     pieces = ATTRIBUTE.split(text)
-    names, types = [unquote(name) for name in pieces[1::3]], pieces[2::3]
-    header = Header(_relation(path, text, "".join(pieces[0::3])), names, [], text, encoding)
-    known: dict[str, AttributeType] = {}
+    names, types = [_unquote(name) for name in pieces[1::3]], pieces[2::3]
+    header = _Header(_relation(path, text, "".join(pieces[0::3])), names, [], text, encoding)
+    known: dict[str, _AttributeType] = {}
     for declared in dict.fromkeys(types):  # most headers repeat a few
         try:
             known[declared] = _parse_type(declared)
         except ValueError as error:
-            raise at_line(path, header.line(types.index(declared)), str(error)) from None
+            raise _at_line(path, header.line(types.index(declared)), str(error)) from None
     header.types.extend(known[declared] for declared in types)
-    if (repeated := first_repeated(names)) is not None:
+    if (repeated := _first_repeated(names)) is not None:
         first = names.index(repeated)
-        raise at_line(
+        raise _at_line(
             path,
             header.line(names.index(repeated, first + 1)),
             f"the attribute {repeated!r} is declared in line {header.line(first)} too; rename one",
@@ -173,42 +173,42 @@ def _relation(path: Path, text: str, rest: str) -> str:
             relation = line[9:].strip()
         elif line[0] != "%":
             number = next(i for i, found in enumerate(text.split("\n"), 1) if found.strip() == line)
-            raise at_line(path, number, f"expected '@attribute NAME TYPE', found {line[:40]!r}")
+            raise _at_line(path, number, f"expected '@attribute NAME TYPE', found {line[:40]!r}")
     return relation
 
 
-def _parse_type(text: str) -> AttributeType:
+def _parse_type(text: str) -> _AttributeType:
     """Return the type written as ``numeric`` or ``{red, 'dark blue'}``."""
     if nominal := _NOMINAL.match(text):
         words = (value[1].strip() for value in CELL.finditer(nominal[1]))
-        values = tuple(unquote(word) for word in words if word)
+        values = tuple(_unquote(word) for word in words if word)
         if not values:
             raise ValueError(f"a nominal attribute needs values, found {text[:40]!r}")
-        if (repeated := first_repeated(values)) is not None:
+        if (repeated := _first_repeated(values)) is not None:
             raise ValueError(f"the value {repeated!r} occurs twice in {text[:60]!r}; remove one")
         if set(values) <= {"0", "1"}:
-            return AttributeType("", values, is_binary=True, codes={v: float(v) for v in values})
+            return _AttributeType("", values, is_binary=True, codes={v: float(v) for v in values})
         is_one_hot = len(values) != 2
         codes = {value: float(code) for code, value in enumerate(values)}
         suffixes = tuple(f"={value}" for value in values[0 if is_one_hot else 1 :])
-        return AttributeType("", values, False, is_one_hot, codes, suffixes)
+        return _AttributeType("", values, False, is_one_hot, codes, suffixes)
     word = text.split(maxsplit=1)[0].lower() if text.strip() else ""
     if word not in (*_NUMERIC, *_LEFT_OUT):
         raise ValueError(
             f"unknown attribute type {text.strip()[:40]!r}; known are numeric, real, integer, "
             "string, date and {nominal,values}"
         )
-    return AttributeType(word, suffixes=()) if word in _LEFT_OUT else AttributeType()
+    return _AttributeType(word, suffixes=()) if word in _LEFT_OUT else _AttributeType()
 
 
-def _check_types(path: Path, header: Header, labels: list[int]) -> None:
+def _check_types(path: Path, header: _Header, labels: list[int]) -> None:
     """Refuse labels that cannot be binary, and features that would become too many columns."""
     for position in labels:
         declared, values = header.types[position], header.types[position].values
         lower = {value.lower() for value in values}
         if declared.left_out or not (lower <= {"0", "1"} or lower <= {"false", "true"}):
             shown = "{" + ",".join(values[:8]) + "}" if values else declared.left_out
-            raise at_line(
+            raise _at_line(
                 path,
                 header.line(position),
                 f"{header.names[position]!r} of type {shown} cannot be a label, whose values are 0 and "
@@ -223,7 +223,7 @@ def _check_types(path: Path, header: Header, labels: list[int]) -> None:
         count = len(declared.values) if declared.is_one_hot and position not in is_label else 0
         total += count
         if count > MAX_LEVELS:
-            raise at_line(
+            raise _at_line(
                 path,
                 header.line(position),
                 f"{header.names[position]!r} declares {count:,} values, and at most {MAX_LEVELS:,} "
@@ -268,7 +268,7 @@ def _label_positions(
 
 def _places(source: Path, names: list[str], labels: Any) -> list[int]:
     try:
-        return label_places(names, labels)
+        return _label_places(names, labels)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
 
@@ -301,7 +301,7 @@ def _in_xml(names: list[str], xml: Path) -> list[int]:
 # --- the features
 
 
-def _numbers_of(rows: Rows, cells: Any, columns: NDArray[np.int64]) -> Any:
+def _numbers_of(rows: _Rows, cells: Any, columns: NDArray[np.int64]) -> Any:
     """Return attributes whose values are numbers, dense or CSR; sparse rows lack the ones left out."""
     chosen = cells[:, columns]
     ones = rows.is_one[columns]
@@ -312,7 +312,7 @@ def _numbers_of(rows: Rows, cells: Any, columns: NDArray[np.int64]) -> Any:
     return csr_array(chosen + csr_array(cells_of_ones, shape=chosen.shape))
 
 
-def _filled(rows: Rows, cells: Any) -> tuple[Any, dict[str, int]]:
+def _filled(rows: _Rows, cells: Any) -> tuple[Any, dict[str, int]]:
     """Return the cells with means or most frequent values for missing ones, and how many were."""
     if not np.isnan(cells.data if rows.is_sparse else cells).any():
         return cells, {}
@@ -336,7 +336,7 @@ def _filled(rows: Rows, cells: Any) -> tuple[Any, dict[str, int]]:
 
 
 def _features(
-    rows: Rows, cells: Any, features: NDArray[np.int64]
+    rows: _Rows, cells: Any, features: NDArray[np.int64]
 ) -> tuple[Any, tuple[str, ...], dict[str, int]]:
     """Return the features, missing values filled in, their names, and how many were of each attribute."""
     names, types = rows.header.names, rows.header.types
@@ -355,16 +355,16 @@ def _features(
             codes = cells[:, features[run]]
             codes = codes.toarray() if rows.is_sparse else codes
             levels = len(types[features[run[0]]].values)
-            blocks.append(OneHot(codes.ravel().astype(np.int32), levels))
+            blocks.append(_OneHot(codes.ravel().astype(np.int32), levels))
         else:
             blocks.append(_numbers_of(rows, cells, features[run][rows.is_used[features[run]]]))
-    X = side_by_side(blocks, cells.shape[0])
+    X = _side_by_side(blocks, cells.shape[0])
     X = csr_array(X) if rows.is_sparse else X
     every = [names[p] + end for p in features.tolist() for end in types[p].suffixes]
     return X, tuple(every), filled
 
 
-def _left_out(rows: Rows) -> list[str]:
+def _left_out(rows: _Rows) -> list[str]:
     """Return notices about what of the rows was not used."""
     pairs = zip(rows.header.names, rows.header.types, strict=True)
     names = [repr(name) for name, declared in pairs if declared.left_out]

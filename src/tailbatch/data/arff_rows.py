@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailbatch.data.sparse import CsrBuilder
-from tailbatch.data.text import at_line
+from tailbatch.data.sparse import _CsrBuilder
+from tailbatch.data.text import _at_line
 from tailbatch.errors import DataError, setting
 
 QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
@@ -33,7 +33,7 @@ _SparseRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
-class AttributeType:
+class _AttributeType:
     """The declared type of an attribute: numeric, left out, or nominal with values."""
 
     left_out: str = ""  # "string" or "date"
@@ -45,12 +45,12 @@ class AttributeType:
     suffixes: tuple[str, ...] = ("",)  # what each column that it becomes adds to its name
 
 
-class Header(NamedTuple):
+class _Header(NamedTuple):
     """What comes before ``@data``."""
 
     relation: str  # as written
     names: list[str]
-    types: list[AttributeType]
+    types: list[_AttributeType]
     text: str
     encoding: str
 
@@ -60,7 +60,7 @@ class Header(NamedTuple):
         return self.text.count("\n", 0, next(islice(declarations, position, None))) + 1
 
 
-def unquote(text: str) -> str:
+def _unquote(text: str) -> str:
     """Return a name or value without its quotes and escapes."""
     if text[:1] not in ("'", '"') or len(text) < 2 or text[-1] != text[0]:
         return text
@@ -72,14 +72,14 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(mark[1:], 16)) if len(mark) > 1 else _ESCAPED.get(mark, mark)
 
 
-class Rows:
+class _Rows:
     """The rows of a file as numbers, one for each attribute: of a nominal value its place.
 
     A text or a date is 0. What a sparse row leaves out is 0 or the first nominal value; where that one
     means 1 (`is_one`), sparse rows hold the difference.
     """
 
-    def __init__(self, path: Path, header: Header, labels: list[int], missing: str) -> None:
+    def __init__(self, path: Path, header: _Header, labels: list[int], missing: str) -> None:
         self.path, self.header, self.missing = path, header, missing
         self.width = len(header.names)
         self.is_sparse = self.saw_weights = False
@@ -98,7 +98,7 @@ class Rows:
 
     def read(self, blocks: Iterator[tuple[int, bytes]]) -> Any:
         """Return all rows, (n, attributes), dense or CSR as the first one is."""
-        sparse, dense, n_rows = CsrBuilder(np.float64), bytearray(), 0
+        sparse, dense, n_rows = _CsrBuilder(np.float64), bytearray(), 0
         for line, block in blocks:
             first = next(self._lines(line, block), None)
             if first is None:
@@ -149,7 +149,7 @@ class Rows:
 
     def _dense_row(self, line: int, text: str) -> list[float]:
         if text[0] == "{":
-            raise at_line(self.path, line, "a sparse row {...} in a file of dense rows; use one")
+            raise _at_line(self.path, line, "a sparse row {...} in a file of dense rows; use one")
         if "%" in text:
             text = _COMMENT.sub(lambda match: match[1] or "", text)
         if weight := _WEIGHT.search(text):
@@ -158,7 +158,7 @@ class Rows:
         has_quotes = "'" in text or '"' in text
         cells = [cell.strip() for cell in (_cells(text) if has_quotes else text.split(","))]
         if len(cells) != self.width:
-            raise at_line(
+            raise _at_line(
                 self.path,
                 line,
                 f"expected {self.width:,} values (one for each @attribute), found {len(cells):,}; "
@@ -168,14 +168,14 @@ class Rows:
 
     def _sparse_row(self, line: int, text: str) -> list[tuple[int, float]]:
         if text[0] != "{":
-            raise at_line(self.path, line, "a dense row in a file of sparse rows {...}; use one")
+            raise _at_line(self.path, line, "a dense row in a file of sparse rows {...}; use one")
         entries: dict[int, float] = {}
         empty = _EMPTY.match(text)
         position = empty.end() if empty else 1
         while not empty:
             pair = _PAIR.match(text, position)
             if pair is None:
-                raise at_line(
+                raise _at_line(
                     self.path,
                     line,
                     f"expected 'index value' pairs in braces, found {text[position:][:30]!r}; "
@@ -183,7 +183,7 @@ class Rows:
                 )
             column = self._column(pair[1], line)
             if column in entries:
-                raise at_line(
+                raise _at_line(
                     self.path, line, f"index {column} occurs twice; keep one value for it"
                 )
             entries[column] = self._value(pair[2].strip(), column, line)
@@ -194,13 +194,13 @@ class Rows:
         if _WEIGHT.fullmatch(rest):
             self.saw_weights = True
         elif rest and rest[0] != "%":
-            raise at_line(self.path, line, f"unexpected {rest[:30]!r} after the closing brace")
+            raise _at_line(self.path, line, f"unexpected {rest[:30]!r} after the closing brace")
         return sorted(entries.items())
 
     def _column(self, text: str, line: int) -> int:
         number = _number(text)
         if number is None or number != int(number) or not 0 <= number < self.width:
-            raise at_line(
+            raise _at_line(
                 self.path,
                 line,
                 f"index {text} is out of range; the file declares {self.width:,} attributes, so indices "
@@ -217,16 +217,16 @@ class Rows:
             return 0.0
         if text == "?" and not is_label and self.missing == "impute":
             return np.nan
-        word = unquote(text)
+        word = _unquote(text)
         value = codes.get(word.lower() if is_label else word) if codes else _number(word)
         if value is None and codes and codes.keys() <= {"0", "1"}:
             value = number if (number := _number(word)) in codes.values() else None  # such as 1.0
         if value is not None and (value in (0, 1) or not is_label):
             return value
-        raise at_line(self.path, line, _wrong_value(text, name, declared, is_label=is_label))
+        raise _at_line(self.path, line, _wrong_value(text, name, declared, is_label=is_label))
 
 
-def _wrong_value(text: str, name: str, declared: AttributeType, *, is_label: bool) -> str:
+def _wrong_value(text: str, name: str, declared: _AttributeType, *, is_label: bool) -> str:
     if is_label and text == "?":
         return (
             f"the label {name!r} is missing (?), and labels cannot be imputed; remove the row or fill "

@@ -58,7 +58,7 @@ class KnownFile:
 
 
 @dataclass(frozen=True)
-class AsPublished:
+class _AsPublished:
     """What the paper's script takes for labels: the last `n_labels` columns of the file it read."""
 
     n_labels: int
@@ -105,7 +105,7 @@ class KnownDataset:
     files: tuple[KnownFile, ...]
     paper_features: int | None = None
     printed: Mapping[str, float] = field(default_factory=dict)
-    as_published: AsPublished | None = None
+    as_published: _AsPublished | None = None
     is_corpus: bool = False
     note: str = ""
 
@@ -121,7 +121,7 @@ def _entry(name: str, table: dict[str, Any]) -> KnownDataset:
     files = tuple(KnownFile(**{**file, "urls": tuple(file["urls"])}) for file in table.pop("files"))
     mangled = table.pop("as_published", None)
     return KnownDataset(
-        name=name, files=files, as_published=mangled and AsPublished(**mangled), **table
+        name=name, files=files, as_published=mangled and _AsPublished(**mangled), **table
     )
 
 

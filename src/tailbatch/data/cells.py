@@ -35,22 +35,22 @@ _LONGEST_MISSING = 40  # a longer text is not looked at without its spaces
 _CELL_NAMES = {np.ndarray: "list", dict: "struct", bytes: "binary"}
 
 
-def is_plain(kind: object) -> bool:
+def _is_plain(kind: object) -> bool:
     """Whether a column is of NumPy's numbers; such columns are looked at together."""
     return isinstance(kind, np.dtype) and kind.kind in "biuf"
 
 
-def is_number(column: "pd.Series") -> bool:
+def _is_number(column: "pd.Series") -> bool:
     """Whether a column holds numbers or booleans of any type."""
     pd = require("pandas", extra="cli")
     return bool(
         pd.api.types.is_numeric_dtype(column)
         or pd.api.types.is_bool_dtype(column)
-        or holds_numbers(column)
+        or _holds_numbers(column)
     )
 
 
-def cell_types(column: "pd.Series") -> set[type]:
+def _cell_types(column: "pd.Series") -> set[type]:
     """Return the types of a column's Python objects, missing ones aside; other columns have none."""
     if column.dtype.kind != "O" or not isinstance(column.dtype, np.dtype):
         return set()
@@ -60,15 +60,15 @@ def cell_types(column: "pd.Series") -> set[type]:
     return set(map(type, column.array[~column.isna()]))
 
 
-def holds_numbers(column: "pd.Series") -> bool:
+def _holds_numbers(column: "pd.Series") -> bool:
     """Whether a column of Python objects holds numbers only, such as decimals."""
-    types = cell_types(column)
+    types = _cell_types(column)
     return bool(types) and all(issubclass(kind, Real | Decimal | np.bool_) for kind in types)
 
 
-def refuse_containers(column: "pd.Series") -> None:
+def _refuse_containers(column: "pd.Series") -> None:
     """Refuse cells that are several values, or bytes."""
-    for kind in cell_types(column):
+    for kind in _cell_types(column):
         if issubclass(kind, bytes | bytearray | tuple) or not issubclass(kind, Hashable):
             shown = _CELL_NAMES.get(kind, kind.__name__)
             raise DataError(
@@ -78,7 +78,7 @@ def refuse_containers(column: "pd.Series") -> None:
             )
 
 
-def refuse_many(frame: "pd.DataFrame") -> None:
+def _refuse_many(frame: "pd.DataFrame") -> None:
     """Refuse thousands of columns that have to be looked at one by one."""
     pd = require("pandas", extra="cli")
     numeric = {kind: pd.api.types.is_numeric_dtype(kind) for kind in set(frame.dtypes)}
@@ -90,26 +90,26 @@ def refuse_many(frame: "pd.DataFrame") -> None:
         )
 
 
-def blanked(column: "pd.Series", keep: Collection[str] = ()) -> "pd.Series":
+def _blanked(column: "pd.Series", keep: Collection[str] = ()) -> "pd.Series":
     """Return a column whose texts such as ``n/a`` are missing values, as they are in a CSV file.
 
     Texts in `keep` are values all the same.
     """
-    if is_plain(column.dtype) or column.dtype.kind in "biufcmM":
+    if _is_plain(column.dtype) or column.dtype.kind in "biufcmM":
         return column
     absent = MISSING_TEXTS.difference(keep)
     says_so = np.array([_says_missing(cell, absent) for cell in column.array], dtype=np.bool_)
     return column.where(~says_so, None) if says_so.any() else column
 
 
-def blanked_frame(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a data frame with each column `blanked`; the given one does not change."""
+def _blanked_frame(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a data frame with each column `_blanked`; the given one does not change."""
     result = frame
     for place, kind in enumerate(frame.dtypes):
-        if is_plain(kind):
+        if _is_plain(kind):
             continue
         column = frame.iloc[:, place]
-        if (cleared := blanked(column)) is not column:
+        if (cleared := _blanked(column)) is not column:
             result = frame.copy(deep=False) if result is frame else result
             result.isetitem(place, cleared)
     return result
@@ -126,7 +126,7 @@ def row_name(column: "pd.Series", is_wrong: Any) -> str:
     return f"{column.index.name or 'row'} {column.index[int(np.argmax(is_wrong))]}"
 
 
-def missing_value(column: "pd.Series", name: str, absent: NDArray[np.bool_]) -> DataError:
+def _missing_value(column: "pd.Series", name: str, absent: NDArray[np.bool_]) -> DataError:
     """Return the error for a missing value that nothing is filled in for."""
     return DataError(
         f"the column {name!r} has a missing value in {row_name(column, absent)}; "
@@ -144,7 +144,7 @@ def columns_text(names: list[str], wanted: object) -> str:
     return f"{guess} columns are: {', '.join(names[:_SHOWN_COLUMNS])}{more}"
 
 
-def as_floats(column: "pd.Series", name: str) -> NDArray[np.float64]:
+def _as_floats(column: "pd.Series", name: str) -> NDArray[np.float64]:
     """Return numbers of any type as float64, missing ones as NaN."""
     if column.dtype.kind != "O":
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -157,7 +157,7 @@ def as_floats(column: "pd.Series", name: str) -> NDArray[np.float64]:
         ) from None
 
 
-def as_texts(column: "pd.Series") -> list[str]:
+def _as_texts(column: "pd.Series") -> list[str]:
     """Return each cell as text, missing ones as the empty text.
 
     Python's strings stay shared; another array of text would hold each row's own copy.
@@ -198,7 +198,7 @@ _DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 
 
-class Taken(NamedTuple):
+class _Taken(NamedTuple):
     """What a column is taken for, and why; the format of a date."""
 
     kind: str
@@ -206,7 +206,7 @@ class Taken(NamedTuple):
     format: str | None = None
 
 
-def taken_for(column: "pd.Series | NDArray[np.float64]", name: str, asked: str | None) -> Taken:
+def _taken_for(column: "pd.Series | NDArray[np.float64]", name: str, asked: str | None) -> _Taken:
     """Return what a column is taken for: what was asked for, or what its values say.
 
     Plain numbers may be an array, unless something was asked for.
@@ -216,53 +216,53 @@ def taken_for(column: "pd.Series | NDArray[np.float64]", name: str, asked: str |
     if asked is not None:
         return _as_asked(column, name, asked)
     if column.isna().all():
-        return Taken("ignore", "it is empty")
-    refuse_containers(column)
+        return _Taken("ignore", "it is empty")
+    _refuse_containers(column)
     if column.dtype.kind == "M":
-        return Taken("date", "its type is a date")
-    if is_number(column):
-        return Taken("number", "its values are numbers")
+        return _Taken("date", "its type is a date")
+    if _is_number(column):
+        return _Taken("number", "its values are numbers")
     if column.dtype.kind in "mc":
         raise DataError(
             f"the column {name!r} is of type {column.dtype}; turn it into numbers first"
         )
     if str(column.dtype) == "category":
-        return Taken("category", "its type is a category")
+        return _Taken("category", "its type is a category")
     return _taken_for_text(column, name)
 
 
-def _as_asked(column: "pd.Series", name: str, asked: str) -> Taken:
+def _as_asked(column: "pd.Series", name: str, asked: str) -> _Taken:
     word, _, form = asked.partition(":")
     if word == "date" and not form and column.dtype.kind != "M":
         form = _date_format(column, name) or ""
-    if word == "number" and not is_number(column):
+    if word == "number" and not _is_number(column):
         present = column.array[~column.isna().to_numpy()]
         if not _mostly_amounts(_looked_at(dict.fromkeys(present))):
-            amounts(column, name)  # which names a value that is no number
-    return Taken(word, "as you said", form or None)
+            _amounts(column, name)  # which names a value that is no number
+    return _Taken(word, "as you said", form or None)
 
 
-def _taken_for_numbers(values: NDArray[np.float64], name: str) -> Taken:
+def _taken_for_numbers(values: NDArray[np.float64], name: str) -> _Taken:
     """Return what plain numbers are taken for: an index or an identifier is left out."""
     if np.isnan(values).all():
-        return Taken("ignore", "it is empty")
+        return _Taken("ignore", "it is empty")
     is_index = _ID_NAME.search(name) or _UNNAMED.fullmatch(name)
     n = len(values)
     if n >= (2 if is_index else _FEW_VALUES):
         if (np.diff(values) == 1).all() and (is_index or values[0] in (0, 1)):
-            return Taken("ignore", "it numbers the rows")
+            return _Taken("ignore", "it numbers the rows")
         if is_index and not np.isnan(values).any() and len(np.unique(values)) == n:
-            return Taken("ignore", "it identifies rows")
+            return _Taken("ignore", "it identifies rows")
     if _ID_NAME.search(name):  # its numbers may be no quantities
-        return Taken(
+        return _Taken(
             "number",
             f"its values are numbers, though it is named like an identifier{DOUBT}, write "
             f"{setting('kinds', {name: 'ignore'})} or 'category'",
         )
-    return Taken("number", "its values are numbers")
+    return _Taken("number", "its values are numbers")
 
 
-def _taken_for_text(column: "pd.Series", name: str) -> Taken:
+def _taken_for_text(column: "pd.Series", name: str) -> _Taken:
     present = column.array[~column.isna().to_numpy()]
     # In the order of the rows, not a set's: the first ones decide. pandas would compare long texts
     # letter by letter.
@@ -271,30 +271,30 @@ def _taken_for_text(column: "pd.Series", name: str) -> Taken:
     sample = _looked_at(distinct)
     dates = sum(_DATE.fullmatch(text) is not None for text in sample)
     if sample and dates >= _MOST * len(sample):
-        return Taken("date", "its values are dates", _date_format(column, name))
-    if _has_thousands(sample, decimal_mark(column)):
-        return Taken("number", "its values are numbers with separators of thousands")
+        return _Taken("date", "its values are dates", _date_format(column, name))
+    if _has_thousands(sample, _decimal_mark(column)):
+        return _Taken("number", "its values are numbers with separators of thousands")
     if n_different > _FEW_VALUES and (what := _numbers_as_text(sample)) is not None:
         example = min(filter(_AMOUNT.fullmatch, sample))
-        return Taken(
+        return _Taken(
             "ignore",
             f"it is text such as {example!r:.30}, {what}; write "
             f"{setting('kinds', {name: 'number'})} to use the numbers, or 'category'",
         )
     words = np.mean([len(text.split()) for text in sample]) if sample else 0
     if n_rows > 1 and n_different == n_rows and words < 2:
-        return Taken("ignore", "it identifies rows")
+        return _Taken("ignore", "it identifies rows")
     if words >= _WORDS and n_different > max(_FEW_TEXTS, n_rows // 10):
-        return Taken("text", f"its values have {words:.0f} words on average")
+        return _Taken("text", f"its values have {words:.0f} words on average")
     if n_different > max(FEW_LEVELS, n_rows // 2) or (n_rows > 2 and n_different == n_rows):
         if words >= 2:
-            return Taken("text", f"its values have {words:.0f} words on average")
-        return Taken(
+            return _Taken("text", f"its values have {words:.0f} words on average")
+        return _Taken(
             "ignore",
             f"{n_different:,} of its {n_rows:,} values are different, so it identifies rows; write "
             f"{setting('kinds', {name: 'text'})} if it is free text",
         )
-    return Taken("category", f"{n_different:,} different value{'' if n_different == 1 else 's'}")
+    return _Taken("category", f"{n_different:,} different value{'' if n_different == 1 else 's'}")
 
 
 def _has_thousands(sample: Sequence[str], mark: str) -> bool:
@@ -327,12 +327,12 @@ def _looked_at(values: Iterable[object]) -> list[str]:
     return [str(value)[:_LOOKED_AT].strip() for value in islice(values, _LOOKED_AT)]
 
 
-def amounts(
+def _amounts(
     column: "pd.Series", name: str, *, decimal: str | None = None, lenient: bool = False
 ) -> NDArray[np.float64]:
     """Return the numbers of cells such as ``12.50 EUR`` or ``1,234``, missing ones as NaN."""
     values, units = np.full(len(column), np.nan), set[str]()
-    mark = decimal or decimal_mark(column)
+    mark = decimal or _decimal_mark(column)
     for place, (cell, missing) in enumerate(zip(column.array, column.isna(), strict=True)):
         text = "" if missing else str(cell).strip()
         if not text:
@@ -359,7 +359,7 @@ def amounts(
     return values
 
 
-def decimal_mark(column: "pd.Series") -> str:
+def _decimal_mark(column: "pd.Series") -> str:
     """Return what stands before the decimals of a column's numbers, ``"."`` or ``","``.
 
     A mark that occurs twice in a number, or before another one, separates thousands; one that is not
@@ -430,7 +430,7 @@ def _one_format(texts: NDArray[Any], name: str) -> str | None:
     return first
 
 
-def days_since_1970(
+def _days_since_1970(
     column: "pd.Series", name: str, form: str | None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return dates as days, a time of day as a fraction, and which are missing."""

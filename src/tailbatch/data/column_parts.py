@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tailbatch.data.cells import (
-    amounts,
-    as_floats,
-    as_texts,
-    blanked,
-    days_since_1970,
-    decimal_mark,
-    is_number,
-    is_plain,
-    missing_value,
+    _amounts,
+    _as_floats,
+    _as_texts,
+    _blanked,
+    _days_since_1970,
+    _decimal_mark,
+    _is_number,
+    _is_plain,
+    _missing_value,
 )
 from tailbatch.data.embeddings import Encoder, check_digest, embedded, load_encoder
-from tailbatch.data.sparse import MAX_LEVELS, Block, OneHot
+from tailbatch.data.sparse import MAX_LEVELS, Block, _OneHot
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ class NumberPart(_Part):
         decimal = "."
         if values is None:
             column = frame.iloc[:, place]
-            decimal = "." if is_number(column) else decimal_mark(column)
+            decimal = "." if _is_number(column) else _decimal_mark(column)
             values = _numbers(column, name, decimal, impute=impute)
         absent = np.isnan(values)
         if absent.all():
             return "it is empty"
         if absent.any() and not impute:
-            raise missing_value(frame.iloc[:, place], name, absent)
+            raise _missing_value(frame.iloc[:, place], name, absent)
         known = values[
             np.isfinite(values)
         ]  # infinities are refused with their row, once all is read
@@ -109,17 +109,17 @@ class NumberPart(_Part):
         return (self.name,)
 
 
-def number_block(
+def _number_block(
     frame: "pd.DataFrame", run: Sequence[NumberPart], place: Mapping[str, int]
 ) -> tuple[NDArray[np.float64], list[str], dict[str, int]]:
     """Return columns of numbers that stand side by side, notices, and how many each had filled in."""
     chosen = frame.iloc[:, [place[part.name] for part in run]]
     values: NDArray[np.float64]
     notices = list[str]()
-    if all(map(is_plain, set(chosen.dtypes))):
+    if all(map(_is_plain, set(chosen.dtypes))):
         values = chosen.to_numpy(dtype=np.float64)
     else:
-        columns = [blanked(chosen.iloc[:, j]) for j in range(len(run))]
+        columns = [_blanked(chosen.iloc[:, j]) for j in range(len(run))]
         pairs = list(zip(columns, run, strict=True))
         values = np.column_stack(
             [
@@ -128,7 +128,7 @@ def number_block(
             ]
         )
         for j, (column, part) in enumerate(pairs):
-            if unread := unread_numbers(column, values[:, j]):
+            if unread := _unread_numbers(column, values[:, j]):
                 notices.append(f"the column {part.name!r} has {unread}")
     absent = np.isnan(values)
     if not absent.any():
@@ -137,7 +137,7 @@ def number_block(
     for j in np.flatnonzero(absent.any(axis=0)).tolist():
         fill = run[j].fill
         if fill is None:
-            raise missing_value(chosen.iloc[:, j], run[j].name, absent[:, j])
+            raise _missing_value(chosen.iloc[:, j], run[j].name, absent[:, j])
         values[absent[:, j], j] = fill
     counts = absent.sum(axis=0)
     filled = {part.name: int(count) for part, count in zip(run, counts, strict=True) if count}
@@ -145,14 +145,14 @@ def number_block(
 
 
 def _numbers(column: "pd.Series", name: str, decimal: str, *, impute: bool) -> NDArray[np.float64]:
-    if is_number(column):
-        return as_floats(column, name)
-    return amounts(column, name, decimal=decimal, lenient=impute)
+    if _is_number(column):
+        return _as_floats(column, name)
+    return _amounts(column, name, decimal=decimal, lenient=impute)
 
 
-def unread_numbers(column: "pd.Series", values: NDArray[np.float64]) -> str:
+def _unread_numbers(column: "pd.Series", values: NDArray[np.float64]) -> str:
     """Say which cells are no numbers though they are not empty; nothing where there are none."""
-    if is_number(column):
+    if _is_number(column):
         return ""
     unread = np.isnan(values) & column.notna().to_numpy()
     if not unread.any():
@@ -185,7 +185,7 @@ class CategoryPart(_Part):
         """Learn the values of a column; where there are none, say so."""
         absent = column.isna().to_numpy()
         _refuse_missing(column, name, absent, impute=impute)
-        texts = as_texts(column)
+        texts = _as_texts(column)
         counts = Counter(text for text, missing in zip(texts, absent, strict=True) if not missing)
         if not counts:
             return "it is empty"
@@ -207,7 +207,7 @@ class CategoryPart(_Part):
         """Return the indicators of a column, and a notice where it has unseen values."""
         absent = column.isna().to_numpy()
         _refuse_missing(column, self.name, absent, impute=self.fill is not None)
-        texts = as_texts(column)
+        texts = _as_texts(column)
         if self.fill is not None and absent.any():
             texts = [self.fill if a else text for text, a in zip(texts, absent, strict=True)]
         place = {level: position for position, level in enumerate(self.levels)}
@@ -222,7 +222,7 @@ class CategoryPart(_Part):
                 f"the column {self.name!r} has values that training rows had not, in {rows:,} "
                 f"row{'' if rows == 1 else 's'}: {shown}{more}; they count as none of the known ones"
             )
-        return OneHot(codes, len(self.levels)), notice
+        return _OneHot(codes, len(self.levels)), notice
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +249,7 @@ class DatePart(_Part):
         cls, column: "pd.Series", name: str, form: str | None, *, impute: bool
     ) -> "DatePart | str":
         """Learn whether dates have a time of day, and their mean; where there are none, say so."""
-        days, absent = days_since_1970(column, name, form)
+        days, absent = _days_since_1970(column, name, form)
         _refuse_missing(column, name, absent, impute=impute)
         present = days[~absent]
         if not present.size:
@@ -265,7 +265,7 @@ class DatePart(_Part):
 
     def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
         """Return the numbers of a column of dates."""
-        days, absent = days_since_1970(column, self.name, self.format)
+        days, absent = _days_since_1970(column, self.name, self.format)
         _refuse_missing(column, self.name, absent, impute=self.fill is not None)
         days = np.where(absent, self.fill or 0.0, days)
         whole = np.floor(days).astype("datetime64[D]")
@@ -293,7 +293,7 @@ class TextPart(_Part):
     @classmethod
     def fit(cls, column: "pd.Series", name: str) -> "TextPart | str":
         """Learn the words of a column; where there are none, say so."""
-        texts = as_texts(column)
+        texts = _as_texts(column)
         for least in (2, 1) if len(texts) >= _MANY_ROWS else (1,):
             vectorizer = _vectorizer(min_df=least, max_features=MAX_TERMS)
             try:
@@ -313,7 +313,7 @@ class TextPart(_Part):
         """Return the weights (CSR) for a column of texts."""
         vectorizer = _vectorizer(vocabulary=list(self.terms))
         vectorizer.idf_ = self.idf
-        return csr_array(vectorizer.transform(as_texts(column))), None
+        return csr_array(vectorizer.transform(_as_texts(column))), None
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,7 +342,7 @@ class EmbeddingPart(_Part):
     @classmethod
     def fit(cls, column: "pd.Series", name: str, encoder: str | Encoder) -> "EmbeddingPart":
         """Learn where the embeddings of a column lie, and how far apart."""
-        values = embedded(encoder, as_texts(column), name)
+        values = embedded(encoder, _as_texts(column), name)
         digest = load_encoder(encoder).digest if isinstance(encoder, str) else None
         width = values.std(axis=0) * np.sqrt(values.shape[1])
         # Summing equal values may leave a rest of rounding, which is no spread.
@@ -356,7 +356,7 @@ class EmbeddingPart(_Part):
 
     def encode(self, column: "pd.Series") -> tuple[Block, str | None]:
         """Return the scaled embeddings of a column of texts, (n, k)."""
-        texts = as_texts(column)
+        texts = _as_texts(column)
         if not texts:
             return np.zeros((0, len(self.mean))), None
         if self.digest is not None and isinstance(self.encoder, str):
@@ -395,7 +395,7 @@ def _refuse_missing(
     column: "pd.Series", name: str, absent: NDArray[np.bool_], *, impute: bool
 ) -> None:
     if absent.any() and not impute:
-        raise missing_value(column, name, absent)
+        raise _missing_value(column, name, absent)
 
 
 def _strings(values: Any, what: str) -> tuple[str, ...]:

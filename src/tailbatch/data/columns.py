@@ -16,15 +16,15 @@ from scipy.sparse import issparse
 from tailbatch.data.cells import (
     DOUBT,
     KINDS,
-    Taken,
-    amounts,
-    blanked,
-    blanked_frame,
+    _amounts,
+    _blanked,
+    _blanked_frame,
+    _is_number,
+    _is_plain,
+    _refuse_many,
+    _Taken,
+    _taken_for,
     columns_text,
-    is_number,
-    is_plain,
-    refuse_many,
-    taken_for,
 )
 from tailbatch.data.column_parts import (
     MISSING_NUMBERS,
@@ -35,13 +35,13 @@ from tailbatch.data.column_parts import (
     NumberPart,
     Part,
     TextPart,
-    number_block,
-    unread_numbers,
+    _number_block,
+    _unread_numbers,
 )
 from tailbatch.data.embeddings import CUSTOM, Encoder, encoder_place
-from tailbatch.data.labels import FrameLabels, nearly_equal
-from tailbatch.data.sparse import Block, first_repeated, side_by_side
-from tailbatch.data.text import filled_in
+from tailbatch.data.labels import FrameLabels, _nearly_equal
+from tailbatch.data.sparse import Block, _first_repeated, _side_by_side
+from tailbatch.data.text import _filled_in
 from tailbatch.errors import DataError, setting
 from tailbatch.registry import check_known
 
@@ -118,31 +118,31 @@ class Columns:
         return (*self.text, *(name for name, kind in self.kinds.items() if kind != "number"))
 
     def fit(
-        self, frame: "pd.DataFrame", *, taken: Mapping[str, Taken] | None = None
+        self, frame: "pd.DataFrame", *, taken: Mapping[str, _Taken] | None = None
     ) -> "FittedColumns":
         """Decide what each column is, by these rows, and learn what its encoding needs."""
         names = [str(column) for column in frame.columns]
-        if (repeated := first_repeated(names)) is not None:
+        if (repeated := _first_repeated(names)) is not None:
             raise DataError(f"the column {repeated!r} occurs twice; rename one")
         for name in (*self.text, *self.kinds):
             if name not in names:
                 raise DataError(f"there is no column {name!r}{columns_text(names, name)}")
-        plain = np.array([is_plain(kind) for kind in frame.dtypes], dtype=np.bool_)
+        plain = np.array([_is_plain(kind) for kind in frame.dtypes], dtype=np.bool_)
         if not plain.all():
-            refuse_many(frame)
-            frame = blanked_frame(frame)
+            _refuse_many(frame)
+            frame = _blanked_frame(frame)
         numbers = iter(frame.loc[:, plain].to_numpy(dtype=np.float64).T)
         asked = dict(self.kinds) | dict.fromkeys(self.text, "text")
-        parts, decided, filled = list[Part](), dict[str, Taken](), dict[str, int]()
+        parts, decided, filled = list[Part](), dict[str, _Taken](), dict[str, int]()
         for place, name in enumerate(names):
             values = next(numbers) if plain[place] else None
             # Making a series of each of thousands of columns of numbers would take longest of all.
             is_series = values is None or name in asked
             column: Any = frame.iloc[:, place] if is_series else values
-            decided[name] = taken[name] if taken else taken_for(column, name, asked.get(name))
+            decided[name] = taken[name] if taken else _taken_for(column, name, asked.get(name))
             part = self._part(frame, place, values, name, decided[name])
             if isinstance(part, str):
-                decided[name] = Taken("ignore", part)
+                decided[name] = _Taken("ignore", part)
             elif part is not None:
                 parts.append(part)
                 if part.kind == "text" and self.encoder is not None:
@@ -162,7 +162,7 @@ class Columns:
         place: int,
         values: NDArray[np.float64] | None,
         name: str,
-        taken: Taken,
+        taken: _Taken,
     ) -> "Part | str | None":
         """Return a fitted column; or why there is nothing to fit, or None where it is left out."""
         if taken.kind == "ignore":
@@ -208,7 +208,7 @@ class FittedColumns:
 
     columns: Columns
     parts: tuple[Any, ...]
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, _Taken]
     filled: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -237,10 +237,10 @@ class FittedColumns:
                 found.append(f"took the column {name!r} for a {kind}: {why}")
         for part in self.parts:
             if part.kind == "category" and (
-                alike := nearly_equal(part.levels, f"in the column {part.name!r}")
+                alike := _nearly_equal(part.levels, f"in the column {part.name!r}")
             ):
                 found.append(alike)
-        return (*found, filled_in(self.filled)) if self.filled else tuple(found)
+        return (*found, _filled_in(self.filled)) if self.filled else tuple(found)
 
     def transform(self, frame: "pd.DataFrame") -> tuple[Any, tuple[str, ...]]:
         """Return the features (n, d) of a table, dense or CSR, and notices.
@@ -269,21 +269,21 @@ class FittedColumns:
         # Numbers that stand side by side are one block: tables may have thousands of them.
         for are_numbers, run in groupby(self.parts, key=lambda part: isinstance(part, NumberPart)):
             if are_numbers:
-                numbers, more, gaps = number_block(frame, list(run), place)
+                numbers, more, gaps = _number_block(frame, list(run), place)
                 blocks.append(numbers)
                 notices += more
                 filled |= gaps
                 continue
             for part in run:
                 known = part.levels if isinstance(part, CategoryPart) else ()
-                column = blanked(frame.iloc[:, place[part.name]], keep=known)
+                column = _blanked(frame.iloc[:, place[part.name]], keep=known)
                 block, notice = part.encode(column)
                 blocks.append(block)
                 notices += [notice] if notice else []
                 if part.kind != "text" and (count := int(column.isna().sum())):
                     filled[part.name] = count
-        notices += [filled_in(filled)] if filled else []
-        return side_by_side(blocks, len(frame)), tuple(notices)
+        notices += [_filled_in(filled)] if filled else []
+        return _side_by_side(blocks, len(frame)), tuple(notices)
 
     def refit(self, frame: "pd.DataFrame") -> "FittedColumns":
         """Return the same kinds of columns, fitted on other rows."""
@@ -315,7 +315,7 @@ class FittedColumns:
                 raise ValueError(f"it has a column of the unknown kind {kind!r:.40}")
             parts.append(PARTS[kind](values))
         taken = {
-            str(name): Taken(str(kind), str(why), None if form is None else str(form))
+            str(name): _Taken(str(kind), str(why), None if form is None else str(form))
             for name, (kind, why, form) in state["taken"].items()
         }
         return cls(Columns(**state["columns"]), tuple(parts), taken)
@@ -363,17 +363,17 @@ def _told(values: NDArray[np.float64], Y: NDArray[np.bool_], part: Part) -> NDAr
     return np.asarray(above | (np.nanmax(with_it, axis=0) < np.nanmin(without, axis=0)))
 
 
-def _with_missing(taken: Taken, column: "pd.Series", count: int, part: Part) -> Taken:
+def _with_missing(taken: _Taken, column: "pd.Series", count: int, part: Part) -> _Taken:
     """Say how many values are missing, if any, and how many are taken for that."""
     why = f"{taken.why}; {count:,} missing" if count else taken.why
-    if isinstance(part, NumberPart) and part.fill is not None and not is_number(column):
-        numbers = amounts(column, part.name, decimal=part.decimal, lenient=True)
-        if unread := unread_numbers(column, numbers):
+    if isinstance(part, NumberPart) and part.fill is not None and not _is_number(column):
+        numbers = _amounts(column, part.name, decimal=part.decimal, lenient=True)
+        if unread := _unread_numbers(column, numbers):
             why = f"{why}; {unread}"
     return taken._replace(why=why)
 
 
-def _with_near_unique(taken: Taken, part: Part, n_rows: int) -> Taken:
+def _with_near_unique(taken: _Taken, part: Part, n_rows: int) -> _Taken:
     """Say so if most values of a category are seen once only."""
     if not isinstance(part, CategoryPart) or n_rows < _FEW_ROWS:
         return taken

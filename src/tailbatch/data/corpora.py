@@ -14,7 +14,7 @@ from tailbatch.data import catalog
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.folds import Fold, Parts, split
 from tailbatch.data.labels import LabelMatrix
-from tailbatch.data.text import at_line, text_blocks
+from tailbatch.data.text import _at_line, text_blocks
 from tailbatch.errors import DataError
 
 MOST_WORDS = 10_000
@@ -174,11 +174,13 @@ def _read_part(path: Path, name: str, label_names: tuple[str, ...]) -> TextDatas
             text, labels, _ = next(csv.reader([line], delimiter="\t"))
             numbers = [int(label) for label in labels.split(",")]
         except (ValueError, csv.Error):
-            raise at_line(
+            raise _at_line(
                 path, number + 1, "expected a text, label numbers and an id between tabs"
             ) from None
         if not all(0 <= label < len(label_names) for label in numbers):
-            raise at_line(path, number + 1, f"labels go from 0 to {len(label_names) - 1}: {labels}")
+            raise _at_line(
+                path, number + 1, f"labels go from 0 to {len(label_names) - 1}: {labels}"
+            )
         texts.append(text)
         rows += [number] * len(numbers)
         columns += numbers

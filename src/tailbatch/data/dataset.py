@@ -17,15 +17,15 @@ from tailbatch.data.columns import Columns, FittedColumns, Missing, giveaway
 from tailbatch.data.embeddings import Encoder
 from tailbatch.data.labels import (
     FrameLabels,
-    canonical_csr,
+    _canonical_csr,
+    _nearly_equal,
+    _row_and_column,
     checked_labels,
     frame_labels,
-    nearly_equal,
-    row_and_column,
     stored_labels,
 )
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
-from tailbatch.data.sparse import NumberedNames, first_repeated, framed
+from tailbatch.data.sparse import NumberedNames, _first_repeated, _framed
 from tailbatch.errors import DataError, require, setting
 from tailbatch.seeds import IntArray
 
@@ -119,7 +119,7 @@ class MultiLabelDataset:
                 continue  # distinct and plain by construction
             if len(set(names)) < len(names):
                 raise DataError(
-                    f"the {what} name {first_repeated(names)!r} occurs twice; names must be unique"
+                    f"the {what} name {_first_repeated(names)!r} occurs twice; names must be unique"
                 )
             # What no file could hold: half of a character, as escapes in a file can spell it.
             if _SURROGATE.search("".join(names)):
@@ -308,7 +308,7 @@ class MultiLabelDataset:
             (X, _), names = fitted.transform(frame), list(fitted.feature_names)
         dataset = cls.from_arrays(X, Y, name=name, feature_names=names, label_names=label_names)
         notices = () if fitted is None else fitted.notices
-        if label_names is not None and (alike := nearly_equal(dataset.label_names, "the labels")):
+        if label_names is not None and (alike := _nearly_equal(dataset.label_names, "the labels")):
             notices = (*notices, alike)
         if fitted is not None and (
             told := giveaway(fitted, dataset.X, dataset.Y, dataset.label_names)
@@ -356,7 +356,7 @@ class MultiLabelDataset:
         """
         whole = hashlib.blake2b(digest_size=16)
         for names in (self.feature_names, self.label_names):
-            for piece in framed(names):
+            for piece in _framed(names):
                 whole.update(piece)
         for matrix in (self.X, self.Y, *(() if self.missing is None else (self.missing,))):
             whole.update(_matrix_digest(matrix))
@@ -437,14 +437,14 @@ def checked_features(X: Any, names: Sequence[str] | None = None) -> Features:
             f"X must hold real numbers, got dtype {given.dtype}; for columns of text use from_frame"
         )
     dtype = np.float32 if given.dtype == np.float32 else np.float64
-    features = canonical_csr(X, dtype) if issparse(X) else given.astype(dtype, copy=False)
+    features = _canonical_csr(X, dtype) if issparse(X) else given.astype(dtype, copy=False)
     values: Any = features.data if issparse(features) else features
     # A sum is finite only if all its terms are, or if it overflows: then we look closely.
     with np.errstate(over="ignore", invalid="ignore"):
         looks_finite = np.isfinite(values.sum(dtype=np.float64))
     if not looks_finite and not (finite := np.isfinite(values).ravel()).all():
         first = int(np.argmin(finite))
-        value, (row, column) = values.ravel()[first], row_and_column(first, features)
+        value, (row, column) = values.ravel()[first], _row_and_column(first, features)
         name = "" if names is None else f" ({str(names[column])!r})"
         raise DataError(
             f"X has {'NaN' if np.isnan(value) else value} in row {row}, column {column}{name}; remove or "
@@ -461,7 +461,7 @@ def _blocks(matrix: Any) -> Iterator[tuple[IntArray, IntArray, NDArray[np.float6
     for start in range(0, n_rows, step):
         block = matrix[start : start + step]
         if issparse(block):
-            block = canonical_csr(block, np.float64)
+            block = _canonical_csr(block, np.float64)
             yield np.diff(block.indptr), block.indices, block.data
         else:
             rows, columns = np.nonzero(block)

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from tailbatch.data.cells import (
-    blanked,
-    blanked_frame,
-    cell_types,
+    _blanked,
+    _blanked_frame,
+    _cell_types,
+    _holds_numbers,
+    _is_plain,
+    _refuse_containers,
+    _refuse_many,
     columns_text,
-    holds_numbers,
-    is_plain,
-    refuse_containers,
-    refuse_many,
     row_name,
 )
-from tailbatch.data.sparse import first_repeated
+from tailbatch.data.sparse import _first_repeated
 from tailbatch.errors import DataError, TailbatchError, closest, setting
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelM
         binary = np.isin(values, (0, 1)).ravel()
         if not binary.all():
             flat = int(np.argmin(binary))
-            row, column = row_and_column(flat, labels)
+            row, column = _row_and_column(flat, labels)
             raise error(
                 f"labels must be 0 or 1, got {values.ravel()[flat]} in row {row}, "
                 f"label column {column}"
             )
     # Only now: of booleans, a label that a CSR matrix lists twice counts once.
-    return canonical_csr(labels, np.bool_) if issparse(Y) else labels.astype(np.bool_, copy=False)
+    return _canonical_csr(labels, np.bool_) if issparse(Y) else labels.astype(np.bool_, copy=False)
 
 
 def _array_of(Y: Any, error: type[TailbatchError]) -> NDArray[Any]:
@@ -113,7 +113,7 @@ def _listed_labels(rows: Sequence[Collection[str]]) -> tuple[csr_array, tuple[st
     return csr_array((cells, indices, indptr), (len(rows), len(names))), tuple(names)
 
 
-def nearly_equal(names: Sequence[str], where: str) -> str | None:
+def _nearly_equal(names: Sequence[str], where: str) -> str | None:
     """Say which names differ only in case, accents or space; None where none do."""
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -144,7 +144,7 @@ def label_sets(Y: Any, names: Sequence[str]) -> list[set[str]]:
     ]
 
 
-def canonical_csr(matrix: Any, dtype: Any) -> csr_array:
+def _canonical_csr(matrix: Any, dtype: Any) -> csr_array:
     """Return a sorted CSR copy without duplicates and stored zeros."""
     result = csr_array(matrix, dtype=dtype, copy=True)
     result.sum_duplicates()
@@ -152,7 +152,7 @@ def canonical_csr(matrix: Any, dtype: Any) -> csr_array:
     return result
 
 
-def row_and_column(flat: int, matrix: Any) -> tuple[int, int]:
+def _row_and_column(flat: int, matrix: Any) -> tuple[int, int]:
     """Return row and column of a value, given its place in the (stored) values."""
     if issparse(matrix):
         row = int(np.searchsorted(matrix.indptr, flat, side="right")) - 1
@@ -179,11 +179,11 @@ def frame_labels(
 ) -> tuple[list[Any], Any, tuple[str, ...]]:
     """Return the columns with the labels of a data frame, the labels (n, q), and their names."""
     names = [str(column) for column in frame.columns]
-    if (repeated := first_repeated(names)) is not None:
+    if (repeated := _first_repeated(names)) is not None:
         raise DataError(f"the column {repeated!r} occurs twice; rename one")
     if (listing := _listing_column(names, labels)) is not None:
         name, delimiter = listing
-        column = blanked(frame.iloc[:, names.index(name)])
+        column = _blanked(frame.iloc[:, names.index(name)])
         if delimiter is None and _is_binary(column):
             return [column.name], _binary_column(column)[:, None], (name,)
         rows = _listed_rows(column, delimiter)
@@ -192,8 +192,8 @@ def frame_labels(
             raise DataError(f"the column {name!r} lists no labels at all")
         _refuse_free_text(name, len(rows), Y)
         return [column.name], Y, label_names
-    places = label_places(names, labels)
-    chosen = blanked_frame(frame.iloc[:, places])
+    places = _label_places(names, labels)
+    chosen = _blanked_frame(frame.iloc[:, places])
     if isinstance(labels, str):
         _refuse_half_a_name(chosen, labels)
     return list(chosen.columns), _binary_columns(chosen), tuple(names[place] for place in places)
@@ -208,15 +208,15 @@ def rows_of_series(Y: Any, *, known: bool = False) -> Any:
     """
     if not (hasattr(Y, "array") and hasattr(Y, "index") and getattr(Y, "ndim", 0) == 1):
         return Y
-    if cell_types(Y) == {str} or str(Y.dtype) in ("string", "str"):
-        texts = dict.fromkeys(blanked(Y).dropna().astype(str))
+    if _cell_types(Y) == {str} or str(Y.dtype) in ("string", "str"):
+        texts = dict.fromkeys(_blanked(Y).dropna().astype(str))
         marked = any(mark in text for text in texts for mark in DELIMITERS)
         if (
             known
             or marked
             or any(_BRACKETS.get(text.strip()[:1]) == text.strip()[-1:] for text in texts)
         ):
-            return _listed_rows(blanked(Y), None)
+            return _listed_rows(_blanked(Y), None)
     if (absent := Y.isna()).any():
         raise DataError(
             f"Y has no value in {row_name(Y, absent)}; fill it in, or leave the row out of X and Y"
@@ -227,7 +227,7 @@ def rows_of_series(Y: Any, *, known: bool = False) -> Any:
 def _refuse_half_a_name(chosen: "pd.DataFrame", labels: str) -> None:
     """Refuse a prefix of a column of text: it is half of that column's name, or one too short."""
     for name, column in chosen.items():
-        if column.dtype.kind not in "OUT" or holds_numbers(column):
+        if column.dtype.kind not in "OUT" or _holds_numbers(column):
             continue
         words = {str(cell).strip().lower() for cell in column.array[~column.isna()]}
         if words <= {*_TRUE, *_FALSE}:
@@ -256,11 +256,11 @@ def _listing_column(names: list[str], labels: FrameLabels) -> tuple[str, str | N
 
 def _is_binary(column: "pd.Series") -> bool:
     """Whether a column of numbers is one label: zeros and ones, both of them."""
-    is_number = column.dtype.kind in "biuf" or holds_numbers(column)
+    is_number = column.dtype.kind in "biuf" or _holds_numbers(column)
     return is_number and set(column.unique()) == {0, 1}
 
 
-def label_places(names: list[str], labels: FrameLabels) -> list[int]:
+def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
     """Return the positions of 0/1 columns: the first n, the last -n, those of a prefix, or by name."""
     if isinstance(labels, int):
         if not 0 < abs(labels) <= len(names):
@@ -278,7 +278,7 @@ def label_places(names: list[str], labels: FrameLabels) -> list[int]:
             )
         return places
     position = {name: place for place, name in enumerate(names)}
-    if (repeated := first_repeated(list(map(str, labels)))) is not None:
+    if (repeated := _first_repeated(list(map(str, labels)))) is not None:
         raise DataError(f"labels names the column {repeated!r} twice; remove one")
     for column in map(str, labels):
         if column not in position:
@@ -290,25 +290,25 @@ def label_places(names: list[str], labels: FrameLabels) -> list[int]:
 
 def _binary_columns(frame: "pd.DataFrame") -> NDArray[np.bool_]:
     """Return label columns as booleans; columns of plain numbers are looked at together."""
-    if all(map(is_plain, set(frame.dtypes))):
+    if all(map(_is_plain, set(frame.dtypes))):
         values = frame.to_numpy()
         if bool(((values == 0) | (values == 1)).all()):
             return np.asarray(values == 1, dtype=np.bool_)
         wrong = int(np.argmin(((values == 0) | (values == 1)).all(axis=0)))
         return _binary_column(frame.iloc[:, wrong])  # which says what is wrong
-    refuse_many(frame)
+    _refuse_many(frame)
     return np.column_stack([_binary_column(column) for _, column in frame.items()])
 
 
 def _binary_column(column: "pd.Series") -> NDArray[np.bool_]:
-    refuse_containers(column)
+    _refuse_containers(column)
     if column.isna().any():
         raise DataError(
             f"the label {column.name!r} is missing in {row_name(column, column.isna())}; labels must "
             "be 0 or 1: fill it in, or leave the row out"
         )
     values = column.to_numpy()
-    if values.dtype.kind in "OUT" and not holds_numbers(column):
+    if values.dtype.kind in "OUT" and not _holds_numbers(column):
         lower = np.array([str(value).strip().lower() for value in values])
         positive, known = np.isin(lower, _TRUE), np.isin(lower, [*_TRUE, *_FALSE])
     else:
@@ -324,7 +324,7 @@ def _binary_column(column: "pd.Series") -> NDArray[np.bool_]:
 
 def _instead(column: "pd.Series", value: str) -> str:
     """Return what to write for a column of text that was named as a 0/1 column."""
-    if column.dtype.kind in "OUT" and not holds_numbers(column):
+    if column.dtype.kind in "OUT" and not _holds_numbers(column):
         return f"if it lists the labels of its row, write {setting('labels', str(column.name))}"
     return f"if this is no label, name the label columns with {setting('labels=')}"
 
@@ -332,12 +332,12 @@ def _instead(column: "pd.Series", value: str) -> str:
 def _listed_rows(column: "pd.Series", delimiter: str | None) -> list[Collection[str]]:
     """Return each row's labels; an empty or missing cell has none."""
     missing = column.isna().to_numpy()
-    types = cell_types(column)
+    types = _cell_types(column)
     if types and all(issubclass(kind, _LISTS) for kind in types):
         cells = [() if absent else cell for cell, absent in zip(column.array, missing, strict=True)]
         return [_checked_list(column, row, cell) for row, cell in enumerate(cells)]
-    refuse_containers(column)
-    is_number = column.dtype.kind in "biuf" or holds_numbers(column)
+    _refuse_containers(column)
+    is_number = column.dtype.kind in "biuf" or _holds_numbers(column)
     if is_number and not missing.all() and delimiter is None:
         raise DataError(
             f"the column {column.name!r} holds numbers such as {column.dropna().iloc[0]}, neither lists "

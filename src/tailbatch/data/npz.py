@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.sparse import NumberedNames
-from tailbatch.data.text import MAX_COLUMNS, array_limit, stem
+from tailbatch.data.text import MAX_COLUMNS, _array_limit, stem
 from tailbatch.errors import DataError
 from tailbatch.files import replacing
 
@@ -99,7 +99,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with ZipFile(path) as archive:
             entries = archive.infolist()
-            limit = array_limit(path.stat().st_size)
+            limit = _array_limit(path.stat().st_size)
             if sum(_memory(archive, entry) for entry in entries) > limit:
                 raise DataError(
                     f"{path}: its arrays would take more than {limit >> 20:,} MiB; if you trust "

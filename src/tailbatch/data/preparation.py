@@ -180,7 +180,7 @@ def _without_rare_labels(dataset: MultiLabelDataset) -> MultiLabelDataset:
 
 
 def _as_published(
-    dataset: MultiLabelDataset, mangling: catalog.AsPublished, n_features: int
+    dataset: MultiLabelDataset, mangling: catalog._AsPublished, n_features: int
 ) -> MultiLabelDataset:
     _log.warning(
         "%s as published: the last %d columns of the file are taken for labels, which they are not,"
@@ -195,7 +195,7 @@ def _as_published(
 
 
 def _last_columns_as_labels(
-    dataset: MultiLabelDataset, mangling: catalog.AsPublished
+    dataset: MultiLabelDataset, mangling: catalog._AsPublished
 ) -> MultiLabelDataset:
     """Return the dataset with the last columns of its file as labels, as in the paper's script."""
     labels = (_csr(dataset.Y), dataset.label_names)

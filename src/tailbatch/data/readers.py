@@ -16,8 +16,8 @@ from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.embeddings import Encoder
 from tailbatch.data.npz import read_npz
 from tailbatch.data.npz import save_npz as save_npz
-from tailbatch.data.sparse import CsrBuilder, NumberedNames
-from tailbatch.data.tables import read_table
+from tailbatch.data.sparse import NumberedNames, _CsrBuilder
+from tailbatch.data.tables import _read_table
 from tailbatch.data.text import (
     ARFF,
     JSON_LINES,
@@ -25,7 +25,7 @@ from tailbatch.data.text import (
     PICKLES,
     SPREADSHEETS,
     TEXT_TABLES,
-    at_line,
+    _at_line,
     is_table,
     label_file,
     stem,
@@ -83,7 +83,7 @@ def load_dataset(
     form = "corpus" if entry and entry.is_corpus else _format(path)
     if form == "table":
         columns = Columns(text, kinds or {}, missing, encoder, _columns(path, labels))
-        dataset = read_table(path, columns=columns)
+        dataset = _read_table(path, columns=columns)
     elif text or kinds:
         raise DataError(
             f"{setting('text=')} and {setting('kinds=')} are for tables, and {path} is none; leave "
@@ -182,7 +182,7 @@ def _read_libsvm(path: Path) -> MultiLabelDataset:
     Extreme Classification Repository; else from 1. Labels are those that occur; with sizes, those
     that never occur have columns too.
     """
-    features, labels = CsrBuilder(np.float64), CsrBuilder(np.bool_)
+    features, labels = _CsrBuilder(np.float64), _CsrBuilder(np.bool_)
     sizes: tuple[int, ...] | None = None
     for line, block in text_blocks(path):
         lines = block.split(b"\n")
@@ -225,7 +225,7 @@ def _width(
     found = (X.shape[0], width, int(Y.indices.max(initial=-1)) + 1)
     for name, claimed, seen in zip(("rows", "features", "labels"), sizes, found, strict=True):
         if claimed < seen or claimed > MAX_COLUMNS or (name == "rows" and claimed != seen):
-            raise at_line(
+            raise _at_line(
                 path,
                 1,
                 f"the file claims {claimed:,} {name} and has {seen:,}; correct the first line or "
@@ -234,7 +234,7 @@ def _width(
     return 0, sizes[1], sizes[2]
 
 
-def _append(builder: CsrBuilder, rows: Sequence[Mapping[int, float]]) -> None:
+def _append(builder: _CsrBuilder, rows: Sequence[Mapping[int, float]]) -> None:
     builder.append(
         np.array([len(row) for row in rows], dtype=np.int64),
         np.array([column for row in rows for column in row], dtype=np.int32),
@@ -264,14 +264,14 @@ def _rows(
 
 def _index(path: Path, line: int, text: bytes, token: bytes, seen: Mapping[int, float]) -> int:
     if not text.isdigit():
-        raise at_line(
+        raise _at_line(
             path, line, f"expected labels 1,3 and index:value pairs, found {_show(token)}"
         )
     index = int(text[:20])
     if index >= MAX_COLUMNS:
-        raise at_line(path, line, f"index {index} is out of range; at most {MAX_COLUMNS:,} fit")
+        raise _at_line(path, line, f"index {index} is out of range; at most {MAX_COLUMNS:,} fit")
     if index in seen:
-        raise at_line(path, line, f"index {index} occurs twice; keep one of them")
+        raise _at_line(path, line, f"index {index} occurs twice; keep one of them")
     return index
 
 
@@ -281,7 +281,7 @@ def _value(path: Path, line: int, text: bytes, token: bytes) -> float:
     except ValueError:
         value = np.nan
     if not np.isfinite(value) or b"_" in text:
-        raise at_line(path, line, f"{_show(token)} has no finite number after the colon")
+        raise _at_line(path, line, f"{_show(token)} has no finite number after the colon")
     return value
 
 

@@ -17,7 +17,7 @@ FEW_LEVELS = 1_000
 MAX_DENSE_CELLS = 1 << 24
 
 
-class CsrBuilder:
+class _CsrBuilder:
     """Append blocks of sparse rows and end with a CSR array.
 
     Bytes are appended to `bytearray` buffers, which grow in place, and the array uses them as they
@@ -49,7 +49,7 @@ class CsrBuilder:
         return result
 
 
-class OneHot(NamedTuple):
+class _OneHot(NamedTuple):
     """A column for each value of a nominal one, kept as the place of the one in each row."""
 
     codes: NDArray[np.int32]  # -1: the row has none
@@ -64,24 +64,24 @@ class OneHot(NamedTuple):
         return csr_array((np.ones(len(indices)), indices, indptr), shape=shape)
 
 
-Block: TypeAlias = OneHot | NDArray[np.float64] | csr_array
+Block: TypeAlias = _OneHot | NDArray[np.float64] | csr_array
 """Columns side by side: one-hot, numbers (n, k), or CSR."""
 
 
-def side_by_side(blocks: Sequence[Block], n_rows: int) -> Any:
+def _side_by_side(blocks: Sequence[Block], n_rows: int) -> Any:
     """Join blocks of columns: CSR where one of them is, or where most of it would be zeros."""
-    widths = [part.n_levels if isinstance(part, OneHot) else part.shape[1] for part in blocks]
-    n_one_hot = sum(part.n_levels - 1 for part in blocks if isinstance(part, OneHot))
+    widths = [part.n_levels if isinstance(part, _OneHot) else part.shape[1] for part in blocks]
+    n_one_hot = sum(part.n_levels - 1 for part in blocks if isinstance(part, _OneHot))
     if any(isinstance(part, csr_array) for part in blocks) or _is_better_sparse(
         n_rows, sum(widths), n_one_hot=n_one_hot
     ):
-        parts = [part.csr() if isinstance(part, OneHot) else csr_array(part) for part in blocks]
+        parts = [part.csr() if isinstance(part, _OneHot) else csr_array(part) for part in blocks]
         return hstack(parts, format="csr")
     if len(blocks) == 1 and isinstance(blocks[0], np.ndarray):
         return blocks[0]
     X, start, rows = np.zeros((n_rows, sum(widths))), 0, np.arange(n_rows)
     for part, width in zip(blocks, widths, strict=True):
-        if isinstance(part, OneHot):
+        if isinstance(part, _OneHot):
             is_set = part.codes >= 0
             X[rows[is_set], start + part.codes[is_set]] = 1
         else:
@@ -137,7 +137,7 @@ class NumberedNames(Sequence[str]):
         return f"({self[0]!r}, {self[1]!r}, ..., {self[-1]!r})"
 
 
-def framed(names: Sequence[str]) -> Iterator[bytes]:
+def _framed(names: Sequence[str]) -> Iterator[bytes]:
     """Yield the names as bytes, each after its length in eight bytes, in pieces of any size."""
     if isinstance(names, NumberedNames):
         yield from _framed_numbers(names)
@@ -154,7 +154,7 @@ def _framed_numbers(names: NumberedNames) -> Iterator[bytes]:
         upper, lower = divmod(start, len(_LAST_DIGITS))
         end = min(stop, start - lower + len(_LAST_DIGITS))
         if upper == 0:  # shorter ones, each with a length of its own
-            yield from framed(tuple(f"{names.prefix}{number}" for number in range(start, end)))
+            yield from _framed(tuple(f"{names.prefix}{number}" for number in range(start, end)))
         else:
             text = f"{names.prefix}{upper}".encode()
             head = (len(text) + 4).to_bytes(8, "little") + text
@@ -165,7 +165,7 @@ def _framed_numbers(names: NumberedNames) -> Iterator[bytes]:
         start = end
 
 
-def first_repeated(names: Sequence[str]) -> str | None:
+def _first_repeated(names: Sequence[str]) -> str | None:
     """Return the first name that occurs more than once, if any."""
     if len(set(names)) == len(names):
         return None

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailbatch.data.cells import cell_types
+from tailbatch.data.cells import _cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.sparse import first_repeated
-from tailbatch.data.text import JSON_LINES, PARQUET, array_limit, at_line, stem, suffix, text_blocks
+from tailbatch.data.sparse import _first_repeated
+from tailbatch.data.text import (
+    JSON_LINES,
+    PARQUET,
+    _array_limit,
+    _at_line,
+    stem,
+    suffix,
+    text_blocks,
+)
 from tailbatch.errors import DataError, require, setting
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ class EmptyTableError(DataError):
     """A table without rows."""
 
 
-def read_table(path: Path, *, columns: Columns) -> MultiLabelDataset:
+def _read_table(path: Path, *, columns: Columns) -> MultiLabelDataset:
     """Read a table with its labels: CSV or TSV with a header line, Parquet, or JSON lines."""
     frame, notices = read_frame(path, as_text=columns.as_text)
     try:
@@ -142,7 +150,7 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
             if key not in columns:
                 columns[key] = [None] * len(places)
                 _refuse_wide(path, len(columns))
-        if len(columns) * len(places) * _CELL_BYTES > array_limit(len(text)):
+        if len(columns) * len(places) * _CELL_BYTES > _array_limit(len(text)):
             raise DataError(
                 f"{path}: its objects have too many different keys ({len(columns):,}) for a table"
             )
@@ -193,7 +201,7 @@ def _check_sizes(path: Path, metadata: Any) -> None:
     """Refuse what the file says would not fit, before any of it is read."""
     groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     n_rows, n_columns = max(metadata.num_rows, sum(groups)), metadata.num_columns
-    limit = array_limit(path.stat().st_size)
+    limit = _array_limit(path.stat().st_size)
     if max(n_rows * n_columns, _listed_values(metadata)) * _CELL_BYTES > limit:
         raise DataError(
             f"{path} claims {n_rows:,} rows of {n_columns:,} columns, which would take more than "
@@ -245,9 +253,9 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
     try:
         names = next(csv.reader([first], delimiter=delimiter), [])
     except csv.Error as error:
-        raise at_line(path, 1, f"the names of the columns cannot be read: {error}") from None
-    if (repeated := first_repeated(names)) is not None:
-        raise at_line(path, 1, f"the column {repeated!r} occurs twice; rename one")
+        raise _at_line(path, 1, f"the names of the columns cannot be read: {error}") from None
+    if (repeated := _first_repeated(names)) is not None:
+        raise _at_line(path, 1, f"the column {repeated!r} occurs twice; rename one")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -281,7 +289,7 @@ def _other_delimiter(text: str) -> str | None:
 
 def _parser_error(path: Path, error: Exception) -> DataError:
     if match := _FIELDS.search(str(error)):
-        return at_line(
+        return _at_line(
             path,
             int(match[2]),
             f"expected {match[1]} values, found {match[3]}; quote values that hold the delimiter",
@@ -292,7 +300,7 @@ def _parser_error(path: Path, error: Exception) -> DataError:
 def _where_labels(frame: "pd.DataFrame") -> str:
     """Return what to write to name the labels, by what the columns look like."""
     for name, column in frame.items():
-        types = cell_types(column)
+        types = _cell_types(column)
         if types and all(issubclass(kind, list | np.ndarray | set) for kind in types):
             return f"the column {str(name)!r} holds lists: pass {setting('labels', str(name))}"
         if column.dtype.kind in "OUT" and not types - {str}:

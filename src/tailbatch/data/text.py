@@ -27,12 +27,12 @@ _SMALL_FILE = 1 << 20
 _CHUNK = 1 << 17  # small enough for the cache, large enough for NumPy
 
 
-def at_line(path: Path, line: int, message: str) -> DataError:
+def _at_line(path: Path, line: int, message: str) -> DataError:
     """Return the error for one line of a file."""
     return DataError(f"{path}, line {line}: {message}")
 
 
-def filled_in(counts: Mapping[str, int]) -> str:
+def _filled_in(counts: Mapping[str, int]) -> str:
     """Say in one line which columns had missing values, which were filled in."""
     shown = ", ".join(f"{name!r:.40} ({count:,})" for name, count in list(counts.items())[:5])
     more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
@@ -51,7 +51,7 @@ def _unpacked_limit(packed_bytes: int) -> int:
     return min(MAX_BYTES, max(MAX_UNPACKED_BYTES, MAX_EXPANSION * packed_bytes))
 
 
-def array_limit(packed_bytes: int) -> int:
+def _array_limit(packed_bytes: int) -> int:
     """Return how many bytes the arrays of a file of that size may take in memory."""
     return min(MAX_BYTES, max(MAX_ARRAY_BYTES, MAX_EXPANSION * packed_bytes))
 
@@ -73,7 +73,7 @@ def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
             pending = []
         pending.append(rest)
         if sum(map(len, pending)) > MAX_LINE_BYTES:
-            raise at_line(path, line, f"the line is longer than {MAX_LINE_BYTES >> 20} MiB")
+            raise _at_line(path, line, f"the line is longer than {MAX_LINE_BYTES >> 20} MiB")
     if last := b"".join(pending):
         yield line, last
 
