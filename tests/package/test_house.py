@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
 NOT_YET = {
     "lines of src, new modules aside": 33_973,
     "files": 142,
-    "public top-level definitions": 545,
-    "functions to the first step of fit": 150,
+    "public top-level definitions": 514,
+    "functions to the first step of fit": 147,
     "files to the first step of fit": 28,
 }
 
@@ -46,6 +47,6 @@ def test_private_names_stay_in_their_room():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("tailbatch."):
                 own = f"{node.module}.".startswith(f"tailbatch.{room}.")
-                private = [name.name for name in node.names if name.name[0] == "_"]
+                private = [name.name for name in node.names if re.match(r"_[^_]", name.name)]
                 borrowed += [] if own else [f"{file.name}: {name}" for name in private]
     assert not borrowed

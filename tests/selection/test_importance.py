@@ -26,11 +26,11 @@ from tailbatch.selection import (
     make_selector,
 )
 from tailbatch.selection.drawing import (
-    BatchStreams,
     StaticLaw,
-    SumTable,
+    _BatchStreams,
+    _SumTable,
 )
-from tailbatch.selection.importance import _gradient_norms, _systematic_sample, prior_norms
+from tailbatch.selection.importance import _gradient_norms, _prior_norms, _systematic_sample
 from tailbatch.testing.selector_contract import drain, same_state, take_weights
 
 Y = np.array(
@@ -117,7 +117,7 @@ def test_the_prior_is_where_the_weighted_loss_has_its_minimum():
 
     optimizer.step(closure)
     errors = (bias.sigmoid() - y).abs().detach().numpy()
-    np.testing.assert_allclose(prior_norms(Y, weights), naive_norms(errors, weights), rtol=1e-5)
+    np.testing.assert_allclose(_prior_norms(Y, weights), naive_norms(errors, weights), rtol=1e-5)
 
 
 def independent(law, size):
@@ -169,7 +169,7 @@ def test_a_law_that_hardly_accepts_is_written_down():
             return super().propose(pairs[:0], pressure)
 
     law = Stubborn(np.array([1.0, 3.0]))
-    draws = law.draw_independent(4000, 1.0, BatchStreams(0).at(0, 0))
+    draws = law.draw_independent(4000, 1.0, _BatchStreams(0).at(0, 0))
     assert np.mean(draws) == pytest.approx(0.75, abs=0.03)
 
 
@@ -239,7 +239,7 @@ def test_a_table_finds_what_lies_at_each_place():
     for n in (1, 63, 64, 65, 5000, 70_000):
         values = rng.integers(0, 9, n)
         values[rng.integers(n)] = 1
-        table = SumTable(values)
+        table = _SumTable(values)
         assert table.total == values.sum()
         places = rng.integers(0, table.total, 50)
         naive = np.searchsorted(np.cumsum(values), places, side="right")
@@ -248,15 +248,15 @@ def test_a_table_finds_what_lies_at_each_place():
 
 def observations(count, n=300_000, batch=1000):
     rng = np.random.default_rng(1)
-    most = 2 ** SumTable.bits(n)
+    most = 2 ** _SumTable.bits(n)
     values = rng.integers(0, most, n)
-    table = SumTable(values.copy())
+    table = _SumTable(values.copy())
     for _ in range(count // batch):
         index = rng.choice(n, batch, replace=False)
         new = (rng.random(batch) ** 8 * most).astype(np.int64)
         values[index] = new
         table.change(index, new)
-    anew = SumTable(values)
+    anew = _SumTable(values)
     assert table.total == sum(values.tolist()), "in Python's own whole numbers"
     for kept, fresh in zip([*table._levels, table._top], [*anew._levels, anew._top], strict=True):
         assert np.array_equal(kept, fresh)

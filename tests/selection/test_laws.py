@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from selection.reference import adaptive_law, rank_law
 from tailbatch.selection import AdaptiveSelector, Constant, Geometric, QuantizationLaw, RankLaw
-from tailbatch.selection.drawing import BatchStreams, StaticLaw, UniformLaw
+from tailbatch.selection.drawing import StaticLaw, UniformLaw, _BatchStreams
 from tailbatch.selection.laws import _BlockMaxima, _RankOrder
 
 LAWS = {"rank": RankLaw, "quantization": QuantizationLaw}
@@ -75,13 +75,13 @@ class TestEveryLaw:
             one = LAWS[law]()
             one.reset(np.random.default_rng(1).pareto(1.0, 500))
             one.acceptance = hint
-            drawn.append(one.draw(30, 16.0, BatchStreams(0).at(0, 0)).tolist())
+            drawn.append(one.draw(30, 16.0, _BatchStreams(0).at(0, 0)).tolist())
         assert drawn[0] == drawn[1]
 
     def test_an_extreme_pressure_still_ends(self, law):
         one = LAWS[law]()
         one.reset(np.append(np.zeros(999), 1.0))
-        batch = one.draw(40, 1e300, BatchStreams(0).at(0, 0))
+        batch = one.draw(40, 1e300, _BatchStreams(0).at(0, 0))
         assert len(set(batch.tolist())) == 40
 
 
@@ -149,7 +149,7 @@ def test_more_than_two_to_the_24_samples_can_all_be_drawn():
     law = QuantizationLaw()
     law.reset(np.zeros(n))
     law.update(np.array([n - 1]), np.array([1.0]))
-    batch = law.draw(512, 16.0, BatchStreams(0).at(0, 0))
+    batch = law.draw(512, 16.0, _BatchStreams(0).at(0, 0))
     assert batch.max() > 2**24
 
 

@@ -22,7 +22,7 @@ from tailbatch.selection import (
     StreamSelector,
     count_labels,
 )
-from tailbatch.selection.importance import prior_norms
+from tailbatch.selection.importance import _prior_norms
 
 Y = np.array(
     [[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]], dtype=bool
@@ -49,7 +49,7 @@ def test_the_shares_are_those_of_importance_by_the_prior():
 @pytest.mark.parametrize("rate", [0.3, 1, 2.5, 4])
 def test_the_joint_law_of_all_copies_is_floor_or_ceil_of_each_row_by_itself(rate):
     selector = StreamSelector(count_labels(Y[:5]), rate=rate, mix=0.5)
-    norms = prior_norms(Y[:5], positive_weights(Y[:5]))
+    norms = _prior_norms(Y[:5], positive_weights(Y[:5]))
     expected = rate * (0.5 * norms / norms.mean() + 0.5)
     low, chance = np.floor(expected).astype(int), expected % 1
     law = {

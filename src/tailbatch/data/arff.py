@@ -27,7 +27,7 @@ from tailbatch.data.arff_rows import (
 )  # fmt: skip
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.labels import _label_places, stored_labels
-from tailbatch.data.sparse import MAX_LEVELS, Block, _first_repeated, _OneHot, _side_by_side
+from tailbatch.data.sparse import MAX_LEVELS, Block, _OneHot, _side_by_side, first_repeated
 from tailbatch.data.text import _at_line, _filled_in, label_file, stem, text_blocks
 from tailbatch.errors import DataError, require, setting
 
@@ -155,7 +155,7 @@ def _parse_header(path: Path, raw: bytes) -> tuple[_Header, list[str]]:
         except ValueError as error:
             raise _at_line(path, header.line(types.index(declared)), str(error)) from None
     header.types.extend(known[declared] for declared in types)
-    if (repeated := _first_repeated(names)) is not None:
+    if (repeated := first_repeated(names)) is not None:
         first = names.index(repeated)
         raise _at_line(
             path,
@@ -184,7 +184,7 @@ def _parse_type(text: str) -> _AttributeType:
         values = tuple(_unquote(word) for word in words if word)
         if not values:
             raise ValueError(f"a nominal attribute needs values, found {text[:40]!r}")
-        if (repeated := _first_repeated(values)) is not None:
+        if (repeated := first_repeated(values)) is not None:
             raise ValueError(f"the value {repeated!r} occurs twice in {text[:60]!r}; remove one")
         if set(values) <= {"0", "1"}:
             return _AttributeType("", values, is_binary=True, codes={v: float(v) for v in values})

@@ -40,7 +40,7 @@ from tailbatch.data.column_parts import (
 )
 from tailbatch.data.embeddings import CUSTOM, Encoder, encoder_place
 from tailbatch.data.labels import FrameLabels, _nearly_equal
-from tailbatch.data.sparse import Block, _first_repeated, _side_by_side
+from tailbatch.data.sparse import Block, _side_by_side, first_repeated
 from tailbatch.data.text import _filled_in
 from tailbatch.errors import DataError, setting
 from tailbatch.registry import check_known
@@ -122,7 +122,7 @@ class Columns:
     ) -> "FittedColumns":
         """Decide what each column is, by these rows, and learn what its encoding needs."""
         names = [str(column) for column in frame.columns]
-        if (repeated := _first_repeated(names)) is not None:
+        if (repeated := first_repeated(names)) is not None:
             raise DataError(f"the column {repeated!r} occurs twice; rename one")
         for name in (*self.text, *self.kinds):
             if name not in names:

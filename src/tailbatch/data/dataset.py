@@ -25,7 +25,7 @@ from tailbatch.data.labels import (
     stored_labels,
 )
 from tailbatch.data.labels import LabelMatrix as LabelMatrix
-from tailbatch.data.sparse import NumberedNames, _first_repeated, _framed
+from tailbatch.data.sparse import NumberedNames, _framed, first_repeated
 from tailbatch.errors import DataError, require, setting
 from tailbatch.seeds import IntArray
 
@@ -119,7 +119,7 @@ class MultiLabelDataset:
                 continue  # distinct and plain by construction
             if len(set(names)) < len(names):
                 raise DataError(
-                    f"the {what} name {_first_repeated(names)!r} occurs twice; names must be unique"
+                    f"the {what} name {first_repeated(names)!r} occurs twice; names must be unique"
                 )
             # What no file could hold: half of a character, as escapes in a file can spell it.
             if _SURROGATE.search("".join(names)):

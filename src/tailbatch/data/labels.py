@@ -22,7 +22,7 @@ from tailbatch.data.cells import (
     columns_text,
     row_name,
 )
-from tailbatch.data.sparse import _first_repeated
+from tailbatch.data.sparse import first_repeated
 from tailbatch.errors import DataError, TailbatchError, closest, setting
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelM
     Parameters
     ----------
     Y
-        (n, q) zeros and ones or booleans, n and q from 1: array-like, or any SciPy sparse matrix,
-        which is not changed; a label listed twice in a row of CSR counts once.
+        (n, q) zeros and ones or booleans, n and q from 1: array-like, a tensor, or any SciPy sparse
+        matrix, which is not changed; a label listed twice in a row of CSR counts once.
     error
         Raised for anything else.
 
@@ -57,7 +57,21 @@ def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelM
     ...
     tailbatch.errors.DataError: labels must be 0 or 1, got 3 in row 1, label column 1
     """
-    labels: Any = csr_array(Y) if issparse(Y) else _array_of(Y, error)
+    if hasattr(Y, "detach"):
+        tensor = Y.detach().cpu()
+        # NumPy has no bfloat16, so floats are widened while they are still a tensor.
+        Y = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    try:
+        labels: Any = csr_array(Y) if issparse(Y) else np.asarray(Y)
+    except ValueError:  # rows of different lengths
+        labels = np.array([()], dtype=np.str_)
+    if labels.dtype.kind in "US" or (
+        labels.dtype.kind == "O" and any(isinstance(cell, _NAMES) for cell in labels.ravel())
+    ):
+        raise error(
+            "Y lists the labels of each row, and zeros and ones are needed, (n_samples, n_labels): "
+            "make them with Y = sklearn.preprocessing.MultiLabelBinarizer().fit_transform(Y)"
+        )
     if labels.ndim != 2 or 0 in labels.shape:
         raise error(
             "Y must be a label matrix (n_samples, n_labels) with at least one row and one column, "
@@ -75,24 +89,6 @@ def checked_labels(Y: Any, *, error: type[TailbatchError] = DataError) -> LabelM
             )
     # Only now: of booleans, a label that a CSR matrix lists twice counts once.
     return _canonical_csr(labels, np.bool_) if issparse(Y) else labels.astype(np.bool_, copy=False)
-
-
-def _array_of(Y: Any, error: type[TailbatchError]) -> NDArray[Any]:
-    """Return labels as an array; lists of names or of unequal length are no matrix."""
-    try:
-        labels = np.asarray(Y)
-    except ValueError:  # rows of different lengths
-        lists = True
-    else:
-        lists = labels.dtype.kind in "US" or (
-            labels.dtype.kind == "O" and any(isinstance(cell, _NAMES) for cell in labels.ravel())
-        )
-    if lists:
-        raise error(
-            "Y lists the labels of each row, and zeros and ones are needed, (n_samples, n_labels): "
-            "make them with Y = sklearn.preprocessing.MultiLabelBinarizer().fit_transform(Y)"
-        )
-    return labels
 
 
 def stored_labels(Y: LabelMatrix) -> LabelMatrix:
@@ -179,7 +175,7 @@ def frame_labels(
 ) -> tuple[list[Any], Any, tuple[str, ...]]:
     """Return the columns with the labels of a data frame, the labels (n, q), and their names."""
     names = [str(column) for column in frame.columns]
-    if (repeated := _first_repeated(names)) is not None:
+    if (repeated := first_repeated(names)) is not None:
         raise DataError(f"the column {repeated!r} occurs twice; rename one")
     if (listing := _listing_column(names, labels)) is not None:
         name, delimiter = listing
@@ -278,7 +274,7 @@ def _label_places(names: list[str], labels: FrameLabels) -> list[int]:
             )
         return places
     position = {name: place for place, name in enumerate(names)}
-    if (repeated := _first_repeated(list(map(str, labels)))) is not None:
+    if (repeated := first_repeated(list(map(str, labels)))) is not None:
         raise DataError(f"labels names the column {repeated!r} twice; remove one")
     for column in map(str, labels):
         if column not in position:

@@ -165,7 +165,7 @@ def _framed_numbers(names: NumberedNames) -> Iterator[bytes]:
         start = end
 
 
-def _first_repeated(names: Sequence[str]) -> str | None:
+def first_repeated(names: Sequence[str]) -> str | None:
     """Return the first name that occurs more than once, if any."""
     if len(set(names)) == len(names):
         return None

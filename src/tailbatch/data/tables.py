@@ -16,7 +16,7 @@ import numpy as np
 from tailbatch.data.cells import _cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
-from tailbatch.data.sparse import _first_repeated
+from tailbatch.data.sparse import first_repeated
 from tailbatch.data.text import (
     JSON_LINES,
     PARQUET,
@@ -254,7 +254,7 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
         names = next(csv.reader([first], delimiter=delimiter), [])
     except csv.Error as error:
         raise _at_line(path, 1, f"the names of the columns cannot be read: {error}") from None
-    if (repeated := _first_repeated(names)) is not None:
+    if (repeated := first_repeated(names)) is not None:
         raise _at_line(path, 1, f"the column {repeated!r} occurs twice; rename one")
     try:
         with warnings.catch_warnings():

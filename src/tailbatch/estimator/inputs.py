@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import type_of_target
 from tailbatch.data import Columns, FittedColumns, LabelMatrix, MultiLabelDataset
 from tailbatch.data.column_parts import NumberPart
 from tailbatch.data.labels import frame_labels, rows_of_series, stored_labels
-from tailbatch.data.sparse import _first_repeated
+from tailbatch.data.sparse import first_repeated
 from tailbatch.data.tables import read_frame
 from tailbatch.errors import DataError, ModelError, check_number, did_you_mean, require, setting
 
@@ -373,7 +373,7 @@ def _refuse_unreadable(X: Any) -> None:
     if hasattr(X, "columns"):
         names = map(str, X.columns) if hasattr(X, "iloc") else ()
         # Nothing could tell the two apart, neither now nor when another table is predicted.
-        if (repeated := _first_repeated(list(names))) is not None:
+        if (repeated := first_repeated(list(names))) is not None:
             raise DataError(f"the column {repeated!r} of X occurs twice; rename one")
         return
     kind = "O" if isinstance(X, list | tuple) else getattr(getattr(X, "dtype", None), "kind", "")

@@ -228,8 +228,8 @@ def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix 
     ([[True, False]], [[False, True]])
     """
     if missing is None:
-        return _label_array(Y), None
-    mask = _label_array(missing)
+        return checked_labels(Y), None
+    mask = checked_labels(missing)
     values: Any = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y
     # A copy: the caller's labels stay as they are.
     values = csr_array(values, copy=True) if issparse(values) else np.array(values)
@@ -242,11 +242,7 @@ def known_labels(Y: Any, missing: Any = None) -> tuple[LabelMatrix, LabelMatrix 
         values.data[np.isin(cells, unknown)] = 0
     elif values.ndim == 2:
         values[mask.nonzero() if issparse(mask) else mask] = 0
-    return _label_array(values), mask
-
-
-def _label_array(Y: Any) -> LabelMatrix:
-    return checked_labels(Y.detach().cpu().numpy() if isinstance(Y, Tensor) else Y)
+    return checked_labels(values), mask
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
@@ -17,18 +17,21 @@ import numpy.typing as npt
 from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
-from tailbatch.selection.drawing import BatchStreams, Law, UniformLaw
-from tailbatch.selection.inputs import LabelMatrix, as_array, checked_losses
-from tailbatch.selection.pending import Batch, Efficiency, Pending, lag_of_loader
-from tailbatch.selection.record import Place, SelectorRecord
+from tailbatch.selection.drawing import Law, UniformLaw, _BatchStreams
+from tailbatch.selection.inputs import LabelMatrix, _as_array, _checked_losses
+from tailbatch.selection.pending import _Batch, _Efficiency, _lag_of_loader, _Pending
+from tailbatch.selection.record import _Place, _SelectorRecord
 
 logger = logging.getLogger(__name__)
+
+label_matrix = partial(checked_labels, error=SelectionError)
+"""Labels as `checked_labels` returns them, or a `SelectionError`."""
 
 OwnPressure: TypeAlias = float | tuple[float, float] | Literal["imbalance"] | None
 """A strategy's default pressure: a number, (start, end), MeanIR, or None if it has no pressure."""
 
 
-class Settings(TypedDict, total=False):
+class _Settings(TypedDict, total=False):
     """Keyword settings that every selector takes; see `Selector`."""
 
     batch_size: int
@@ -40,14 +43,14 @@ class Settings(TypedDict, total=False):
     shuffle: bool
 
 
-class LawSettings(Settings, total=False):
+class _LawSettings(_Settings, total=False):
     """Keyword settings of selectors that draw each batch from a law; see `Selector`."""
 
     full_batches: bool
     corrected: bool
 
 
-class Selector(SelectorRecord):
+class Selector(_SelectorRecord):
     """Draws each epoch's batches of sample indices; use it as ``DataLoader(batch_sampler=...)``.
 
     An epoch is ``ceil(n / batch_size)`` batches and n draws; the last batch is short. A batch is
@@ -129,32 +132,32 @@ class Selector(SelectorRecord):
     ) -> None:
         if corrected and self._uncorrectable:
             raise SelectionError(self._uncorrectable)
-        self.n_samples = whole_number("n_samples", n_samples, least=1)
-        self.batch_size = whole_number("batch_size", batch_size, least=1)
-        self.seed = whole_number("seed", seed, least=0)
-        self.max_lag = whole_number("max_lag", max_lag, least=0)
+        self.n_samples = _whole_number("n_samples", n_samples, least=1)
+        self.batch_size = _whole_number("batch_size", batch_size, least=1)
+        self.seed = _whole_number("seed", seed, least=0)
+        self.max_lag = _whole_number("max_lag", max_lag, least=0)
         self.labels: LabelMatrix | None = None if labels is None else label_matrix(labels)
         if self.labels is not None and self.labels.shape[0] != self.n_samples:
             raise SelectionError(
                 f"labels must have one row for each of the {self.n_samples} samples, "
                 f"got {self.labels.shape[0]}"
             )
-        self.warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
+        self.warm_up_epochs = _whole_number("warm_up_epochs", warm_up_epochs, least=0)
         self._warm_up_named = True
-        self._epochs = None if epochs is None else whole_number("epochs", epochs, least=1)
+        self._epochs = None if epochs is None else _whole_number("epochs", epochs, least=1)
         self._planned: int | None = None  # epochs, as `plan_epochs` was last told
         self._shuffle = shuffle
         self._order: tuple[tuple[str, int], IntArray] | None = None
         self._law = law or UniformLaw(self.n_samples)
         self._full_batches = full_batches
         self.corrected = self.corrected or bool(corrected)
-        self._at = Place()
-        self._pending = Pending()
+        self._at = _Place()
+        self._pending = _Pending()
         self._heard = False  # observe was called, even if no losses are needed
         self._iterator: object = None  # identifies the one live iterator
         self._times_drawn: npt.NDArray[np.int32] = np.zeros(self.n_samples, dtype=np.int32)
         self._seconds, self._lag, self._dropped = 0.0, 0, 0
-        self._efficiency = Efficiency(len(self)) if self.corrected else None
+        self._efficiency = _Efficiency(len(self)) if self.corrected else None
         # One thread may draw while another observes; the lock makes each of them atomic.
         self._lock = threading.Lock()
 
@@ -165,8 +168,8 @@ class Selector(SelectorRecord):
         most a tenth of the epochs. A warning is logged if all epochs are warm-up. A selector
         that has already begun, or was loaded, stays as it is.
         """
-        epochs = whole_number("epochs", epochs, least=1)
-        if self._at != Place():
+        epochs = _whole_number("epochs", epochs, least=1)
+        if self._at != _Place():
             return
         if not self._warm_up_named:
             self.warm_up_epochs = min(self.warm_up_epochs, epochs // 10)
@@ -207,7 +210,12 @@ class Selector(SelectorRecord):
                 "another iterator over this selector is still in use: finish it or delete it "
                 "first (set_epoch() also ends it)"
             )
-        _refuse_as_sampler(self)
+        frame = sys._getframe(1)  # whoever asks for the first batch
+        if getattr(frame.f_locals.get("self"), "sampler", None) is self:
+            raise SelectionError(
+                "a selector hands out whole batches, so it is no sampler of single samples: use "
+                "DataLoader(dataset, batch_sampler=selector), without batch_size and shuffle"
+            )
         token = self._iterator = object()
         try:
             for batch in self._open_epoch():
@@ -230,7 +238,7 @@ class Selector(SelectorRecord):
         An epoch just loaded from a saved state continues if it has this number. Any other epoch
         that has begun is abandoned, and its pending batches are dropped.
         """
-        epoch, at = whole_number("epoch", epoch, least=0), self._at
+        epoch, at = _whole_number("epoch", epoch, least=0), self._at
         if epoch == at.epoch and (at.resuming or not at.under_way):
             return
         if at.under_way:
@@ -238,7 +246,7 @@ class Selector(SelectorRecord):
         self._at = replace(at, epoch=epoch, number=0, under_way=False, resuming=False)
         self._iterator = None
 
-    def _open_epoch(self) -> list[Batch]:
+    def _open_epoch(self) -> list[_Batch]:
         """Begin an epoch, or continue a loaded one and return its pending batches."""
         at = self._at
         if at.resuming:
@@ -246,11 +254,19 @@ class Selector(SelectorRecord):
             return list(self._pending)
         if not at.under_way:  # else the last epoch was left early
             self._check_lag()
-            self._refuse_shifted()
+            # Without an index, losses belong to the oldest batch. If all were observed, none is left;
+            # one that is left was skipped, so the batches after it got each other's losses.
+            if self.needs_losses and at.guessed and self._pending:
+                raise StaleSelectionError(
+                    f"{len(self._pending)} of the {len(self)} batches of the last epoch never got their "
+                    "losses, so a step was skipped and losses since then went to the wrong batches: "
+                    "call observe(losses) after every step, or say which batch with "
+                    "observe(losses, index)"
+                )
             if self.corrected:
                 self._pending.refuse_unweighted()  # the last epoch was trained on in full
         self._drop_pending()
-        self._at = Place(at.epoch + at.under_way, under_way=True)
+        self._at = _Place(at.epoch + at.under_way, under_way=True)
         self._times_drawn[:] = 0
         own_epoch = self._at.epoch - self.warm_up_epochs
         if own_epoch >= 0:
@@ -258,14 +274,14 @@ class Selector(SelectorRecord):
             self._start_epoch(own_epoch)
         return []
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self) -> _Batch:
         start, at = perf_counter(), self._at
         self._check_lag()
         if not self.needs_losses:
             # Nobody has to observe these, so those beyond the lag count as done.
             beyond = max(len(self._pending) - self.max_lag, 0)
             if self.corrected:
-                Pending(self._pending[:beyond]).refuse_unweighted()
+                _Pending(self._pending[:beyond]).refuse_unweighted()
             at.gone_by += beyond
             del self._pending[:beyond]
         batch = self._drawn(at.epoch, at.number)
@@ -279,17 +295,17 @@ class Selector(SelectorRecord):
         self._seconds += perf_counter() - start
         return batch
 
-    def _drawn(self, epoch: int, number: int) -> Batch:
+    def _drawn(self, epoch: int, number: int) -> _Batch:
         """Draw a batch of the warm-up, or of the strategy after it."""
         start, own_epoch = number * self.batch_size, epoch - self.warm_up_epochs
         size = min(self.batch_size, self.n_samples - start)
         if own_epoch < 0:
-            return Batch(self._shuffled("warm_up", epoch, start, size), None, epoch)
+            return _Batch(self._shuffled("warm_up", epoch, start, size), None, epoch)
         if self._full_batches:
             size = min(self.batch_size, self.n_samples)
         index = self._draw(size, own_epoch, number)
         weights = self._importance(index, own_epoch) if self.corrected else None
-        return Batch(index, weights, epoch)
+        return _Batch(index, weights, epoch)
 
     def _shuffled(self, purpose: str, epoch: int, start: int, size: int) -> IntArray:
         """Return `size` samples, from place `start` on, of the order that an epoch shuffles them into."""
@@ -322,21 +338,8 @@ class Selector(SelectorRecord):
             f"batch {self._at.number} of epoch {self._at.epoch} was asked for while {earlier} no "
             f"losses yet (max_lag={self.max_lag}). Call observe(losses) after every step; if a loader "
             "reads ahead (DataLoader workers, prefetch, gradient accumulation), use num_workers=0 or "
-            f"allow it with max_lag={lag_of_loader(waiting)}"
+            f"allow it with max_lag={_lag_of_loader(waiting)}"
         )
-
-    def _refuse_shifted(self) -> None:
-        """Refuse another epoch after one in which losses went to the wrong batch.
-
-        Without an index, losses belong to the oldest batch. If all were observed, none is left at the
-        end; one that is left was skipped, so the batches after it got each other's losses.
-        """
-        if self.needs_losses and self._at.guessed and self._pending:
-            raise StaleSelectionError(
-                f"{len(self._pending)} of the {len(self)} batches of the last epoch never got their "
-                "losses, so a step was skipped and losses since then went to the wrong batches: call "
-                "observe(losses) after every step, or say which batch with observe(losses, index)"
-            )
 
     # ---- losses in -------------------------------------------------------------------------
 
@@ -364,8 +367,8 @@ class Selector(SelectorRecord):
                 return
             batch = self._pending.find(index)
             if self.corrected:
-                Pending([batch]).refuse_unweighted()
-            values = checked_losses(losses, batch.index)
+                _Pending([batch]).refuse_unweighted()
+            values = _checked_losses(losses, batch.index)
             sizes = self._learn(values, batch.index)
             if self._efficiency and not self.softened and batch.weights is not None:
                 self._efficiency.add(
@@ -380,7 +383,7 @@ class Selector(SelectorRecord):
         """Whether losses belong to a batch drawn ahead by a loader, which nobody had to observe."""
         if not self._at.gone_by or self.needs_losses or self.corrected:
             return False
-        wanted = None if index is None else as_array(index)
+        wanted = None if index is None else _as_array(index)
         return wanted is None or not any(np.array_equal(b.index, wanted) for b in self._pending)
 
     # ---- what a strategy may override --------------------------------------------------------
@@ -396,8 +399,8 @@ class Selector(SelectorRecord):
         return 1.0
 
     @cached_property
-    def _streams(self) -> BatchStreams:
-        return BatchStreams(self.seed)
+    def _streams(self) -> _BatchStreams:
+        return _BatchStreams(self.seed)
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:
         """Return `size` samples in drawing order, distinct unless they are corrected."""
@@ -437,27 +440,11 @@ def _error_norms(losses: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(np.square(errors).sum(axis=1)))
 
 
-def whole_number(name: str, value: object, *, least: int) -> int:
+def _whole_number(name: str, value: object, *, least: int) -> int:
     """Return `value` as an integer of at least `least`, or say what is wrong with it."""
     if hasattr(value, "__index__") and operator.index(value) >= least:
         return operator.index(value)
     raise SelectionError(f"{name} must be a whole number from {least}, got {value!r}")
-
-
-def label_matrix(Y: object) -> LabelMatrix:
-    """Return the labels of anything array-like, tensors included, as `checked_labels` does."""
-    return checked_labels(as_array(Y) if hasattr(Y, "detach") else Y, error=SelectionError)
-
-
-def _refuse_as_sampler(selector: Selector) -> None:
-    """Refuse ``DataLoader(sampler=selector)``, which would take each batch for one sample."""
-    frame = sys._getframe(2)  # whoever asks for the first batch
-    asking = frame.f_locals.get("self")
-    if asking is not selector and getattr(asking, "sampler", None) is selector:
-        raise SelectionError(
-            "a selector hands out whole batches, so it is no sampler of single samples: use "
-            "DataLoader(dataset, batch_sampler=selector), without batch_size and shuffle"
-        )
 
 
 class RandomSelector(Selector):
@@ -481,7 +468,7 @@ class RandomSelector(Selector):
     warm_up_by_default = 0
     _uncorrectable = "random draws every sample equally often, so it has nothing to correct"
 
-    def __init__(self, n_samples: int, **settings: Unpack[Settings]) -> None:
+    def __init__(self, n_samples: int, **settings: Unpack[_Settings]) -> None:
         super().__init__(n_samples, **settings)
 
     def _draw(self, size: int, epoch: int, number: int) -> IntArray:

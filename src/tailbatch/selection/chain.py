@@ -10,9 +10,9 @@ from scipy import sparse
 from tailbatch.imbalance import label_cooccurrence, label_counts
 from tailbatch.seeds import IntArray
 from tailbatch.selection.base import label_matrix
-from tailbatch.selection.drawing import enumerate_batch
+from tailbatch.selection.drawing import _enumerate_batch
 from tailbatch.selection.inputs import LabelMatrix
-from tailbatch.selection.loss_driven import AdaptiveSelector, LossSettings, Schedule
+from tailbatch.selection.loss_driven import AdaptiveSelector, Schedule, _LossSettings
 
 # Row numbers kept in ready-made unions of label columns: 200 MB with 32-bit row numbers.
 UNION_ENTRIES = 50_000_000
@@ -66,7 +66,7 @@ class ChainSelector(AdaptiveSelector):
         *,
         selection_pressure: float | Schedule = 16,
         cap_quantile: float | None = None,
-        **settings: Unpack[LossSettings],
+        **settings: Unpack[_LossSettings],
     ) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
@@ -125,7 +125,7 @@ class ChainSelector(AdaptiveSelector):
                     yield row
         rows = self._chains.rows(label)
         rows = rows[~self._taken[rows]]
-        order = enumerate_batch(self._law.log_weights_of(rows, pressure), len(rows), rng)
+        order = _enumerate_batch(self._law.log_weights_of(rows, pressure), len(rows), rng)
         # Rows drawn by other labels meanwhile fall away; the order of the rest is still a draw.
         yield from (row for row in rows[order].tolist() if not self._taken[row])
 

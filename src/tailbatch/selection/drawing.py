@@ -75,7 +75,7 @@ class Law(ABC):
         """
         n = self.n_samples
         if n <= ENUMERATE_UP_TO * size:
-            return enumerate_batch(self.log_weights(pressure), size, rng, taken=taken)
+            return _enumerate_batch(self.log_weights(pressure), size, rng, taken=taken)
         chosen = dict.fromkeys(taken)
         goal, tries_left = len(chosen) + size, int(min(PATIENCE * n, 2**62))
         rate, tried, accepted = self.acceptance, 1, 1
@@ -93,7 +93,7 @@ class Law(ABC):
         if len(batch) < size:
             # Switching in the middle of a batch stays exact: what is left follows the same law.
             left = size - len(batch)
-            rest = enumerate_batch(self.log_weights(pressure), left, rng, taken=[*taken, *batch])
+            rest = _enumerate_batch(self.log_weights(pressure), left, rng, taken=[*taken, *batch])
             batch += rest.tolist()
         return np.array(batch, dtype=np.int64)
 
@@ -164,7 +164,7 @@ class StaticLaw(Law):
         return {**super().settings(), "law_weights": self._total}
 
 
-class BatchStreams:
+class _BatchStreams:
     """The random stream of each (epoch, batch) of one seed.
 
     The same numbers as ``seeds.stream(seed, "selection", epoch, batch)``; moving one generator's
@@ -183,7 +183,7 @@ class BatchStreams:
         return self._generator
 
 
-def enumerate_batch(
+def _enumerate_batch(
     log_weights: FloatArray, size: int, rng: np.random.Generator, *, taken: Sequence[int] = ()
 ) -> IntArray:
     """Return `size` distinct positions in drawing order, from a law that is written down.
@@ -198,7 +198,7 @@ def enumerate_batch(
     return first[np.argsort(keys[first])]
 
 
-class SumTable:
+class _SumTable:
     """Whole numbers of n samples, in blocks of 64 whose sums are again in blocks of 64, and so on.
 
     Sums of whole numbers have no rounding error: they are the same after any number of changes, in

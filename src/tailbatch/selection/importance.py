@@ -10,14 +10,14 @@ from scipy import sparse
 from tailbatch import imbalance
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
-from tailbatch.selection.base import Selector, Settings, label_matrix
-from tailbatch.selection.drawing import SumTable
+from tailbatch.selection.base import Selector, _Settings, label_matrix
+from tailbatch.selection.drawing import _SumTable
 from tailbatch.selection.inputs import (
     LabelMatrix,
-    as_array,
-    check_per_label,
-    label_cells,
-    last_of_each,
+    _as_array,
+    _check_per_label,
+    _label_cells,
+    _last_of_each,
 )
 from tailbatch.selection.loss_driven import Linear, Schedule
 
@@ -41,18 +41,14 @@ def _gradient_norms(
     return np.sqrt(np.maximum(norms, 0.0, out=norms), out=norms)
 
 
-def prior_norms(Y: LabelMatrix, weights: FloatArray, share: FloatArray | None = None) -> FloatArray:
+def _prior_norms(
+    Y: LabelMatrix, weights: FloatArray, share: FloatArray | None = None
+) -> FloatArray:
     """Return the gradient norms (n,) of a model that knows only how frequent labels are.
 
     It predicts the prior that the weighted loss has its minimum at,
     ``pi'_j = w_j pi_j / (1 - pi_j + w_j pi_j)``, so ``e_ij = |pi'_j - y_ij|``.
     `share` is pi (q,), by default that of Y.
-
-    Examples
-    --------
-    >>> Y = np.array([[1, 0], [0, 0], [0, 1], [0, 0]], dtype=bool)
-    >>> prior_norms(Y, np.array([3.0, 1.0])).round(3)
-    array([1.521, 0.559, 0.901, 0.559])
     """
     if share is None:
         share = imbalance.label_counts(Y) / Y.shape[0]
@@ -110,7 +106,7 @@ class ImportanceSelector(Selector):
     Y
         Label matrix (n, q) of the training rows.
     score
-        ``"prior"``: g of a model that knows only the frequency of labels (`prior_norms`). It never
+        ``"prior"``: g of a model that knows only the frequency of labels (`_prior_norms`). It never
         changes, and no losses are needed. ``"gradient"``: g from each sample's last observed losses
         (`_gradient_norms`), the prior's where there are none.
     mix
@@ -156,7 +152,7 @@ class ImportanceSelector(Selector):
         beta: float = 1.0,
         positive_weights: object = None,
         draws: Draws | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[_Settings],
     ) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
@@ -176,15 +172,15 @@ class ImportanceSelector(Selector):
         self._weights = (
             imbalance.positive_weights(labels)
             if positive_weights is None
-            else checked_positive_weights(positive_weights, labels.shape[1])
+            else _checked_positive_weights(positive_weights, labels.shape[1])
         )
         self.needs_losses = score == "gradient"
         self._weighted: tuple[int, npt.NDArray[Any]] | None = None  # this epoch's weighted shuffle
-        self._bits = SumTable.bits(self.n_samples)
+        self._bits = _SumTable.bits(self.n_samples)
         # No error exceeds 1, so no norm exceeds that of a row's weights.
         largest = _row_norms(labels, np.square(self._weights), np.ones(labels.shape[1])).max()
         self._unit = float(largest) / 2**self._bits
-        self._table = SumTable(self._in_units(prior_norms(labels, self._weights)))
+        self._table = _SumTable(self._in_units(_prior_norms(labels, self._weights)))
 
     def mix(self, epoch: int) -> float:
         """Return the share of uniform draws in an epoch, counted from 0 after the warm-up."""
@@ -251,13 +247,13 @@ class ImportanceSelector(Selector):
     def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
         expected = len(index), self._Y.shape[1]
         if self.needs_losses:
-            check_per_label('score="gradient"', losses, expected)
+            _check_per_label('score="gradient"', losses, expected)
         elif losses.shape != expected:
             return None
-        row, label = label_cells(self._Y, index)
+        row, label = _label_cells(self._Y, index)
         norms = _gradient_norms(losses, row, label, self._weights)
         if self.needs_losses:
-            last = last_of_each(index)
+            last = _last_of_each(index)
             self._table.change(index[last], self._in_units(norms[last]))
         return norms
 
@@ -280,24 +276,18 @@ class ImportanceSelector(Selector):
 
     def _restore(self, loaded: Mapping[str, npt.NDArray[Any]]) -> None:
         if self.needs_losses:
-            self._table = SumTable(loaded["scores"])
+            self._table = _SumTable(loaded["scores"])
 
 
-def checked_positive_weights(given: object, q: int) -> FloatArray:
-    """Return the positive weights (q,) that were given as such or by a loss.
-
-    Examples
-    --------
-    >>> checked_positive_weights([1, 3], 2)
-    array([1., 3.])
-    """
+def _checked_positive_weights(given: object, q: int) -> FloatArray:
+    """Return the positive weights (q,) that were given as such or by a loss."""
     if hasattr(given, "positive_weights"):  # a loss
         given = given.positive_weights
         if given is None:
             return np.ones(q)
-        if as_array(given).shape == (1,):  # a loss with one weight for all labels
-            given = np.repeat(as_array(given), q)
-    weights = as_array(given)
+        if _as_array(given).shape == (1,):  # a loss with one weight for all labels
+            given = np.repeat(_as_array(given), q)
+    weights = _as_array(given)
     if weights.shape != (q,) or weights.dtype.kind not in "biuf":
         raise SelectionError(
             f"positive_weights must be one number for each of the {q} labels, or a loss that has "

@@ -14,7 +14,7 @@ from tailbatch.seeds import FloatArray, IntArray
 MOST = 2**62
 
 
-def as_array(values: object) -> npt.NDArray[Any]:
+def _as_array(values: object) -> npt.NDArray[Any]:
     """Return an array of anything array-like: arrays, lists, frames, torch tensors on any device."""
     if hasattr(values, "detach"):
         tensor = values.detach().cpu()
@@ -23,19 +23,8 @@ def as_array(values: object) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:
-    """Return row and label of the positives of a few rows, row after row.
-
-    Examples
-    --------
-    >>> from scipy import sparse
-    >>> Y = np.array([[True, False], [True, True]])
-    >>> for labels in (Y, sparse.csr_array(Y)):
-    ...     row, label = label_cells(labels, np.array([1, 0]))
-    ...     print(row.tolist(), label.tolist())
-    [0, 0, 1] [0, 1, 0]
-    [0, 0, 1] [0, 1, 0]
-    """
+def _label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:
+    """Return row and label of the positives of a few rows, row after row."""
     if isinstance(Y, np.ndarray):
         row, label = Y[index].nonzero()
         return row, label
@@ -47,19 +36,19 @@ def label_cells(Y: LabelMatrix, index: IntArray) -> tuple[IntArray, IntArray]:
     return row, Y.indices[place]
 
 
-def checked_losses(losses: object, index: IntArray) -> FloatArray:
+def _checked_losses(losses: object, index: IntArray) -> FloatArray:
     """Return the losses of a batch as float64 of shape (b,) or (b, q), all finite and >= 0."""
-    values = in_fixed_order(as_array(losses))
+    values = _in_fixed_order(_as_array(losses))
     if values.ndim not in (1, 2) or len(values) != len(index) or not values.size:
         raise SelectionError(
             f"losses must have shape ({len(index)},) or ({len(index)}, n_labels), one row for each "
             f'sample of the batch, got {values.shape}; compute the loss with reduction="none"'
         )
-    check_finite(values, index, what="loss")
+    _check_finite(values, index, what="loss")
     return values
 
 
-def check_per_label(who: str, losses: FloatArray, expected: tuple[int, int]) -> None:
+def _check_per_label(who: str, losses: FloatArray, expected: tuple[int, int]) -> None:
     """Refuse losses that do not come label by label."""
     if losses.shape != expected:
         raise SelectionError(
@@ -68,35 +57,23 @@ def check_per_label(who: str, losses: FloatArray, expected: tuple[int, int]) -> 
         )
 
 
-def in_fixed_order(values: npt.NDArray[Any]) -> FloatArray:
+def _in_fixed_order(values: npt.NDArray[Any]) -> FloatArray:
     """Return values as float64, row after row in memory; a copy only where they are not yet.
 
     NumPy adds along a row in an order that depends on how an array lies in memory. Laid out alike,
     equal rows have equal sums, whatever the batch around them and wherever the array comes from.
-
-    Examples
-    --------
-    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> in_fixed_order(rows) is rows, in_fixed_order(rows.T).flags.c_contiguous
-    (True, True)
     """
     ordered = np.asarray(values, dtype=np.float64, order="C")
     return ordered if ordered.flags.aligned else ordered.copy()
 
 
-def last_of_each(index: IntArray) -> IntArray:
-    """Return the places of each sample's last occurrence, ascending by sample.
-
-    Examples
-    --------
-    >>> last_of_each(np.array([5, 2, 5])).tolist()
-    [1, 2]
-    """
+def _last_of_each(index: IntArray) -> IntArray:
+    """Return the places of each sample's last occurrence, ascending by sample."""
     _, from_the_end = np.unique(index[::-1], return_index=True)
     return len(index) - 1 - from_the_end
 
 
-def check_finite(values: FloatArray, index: IntArray, *, what: str) -> None:
+def _check_finite(values: FloatArray, index: IntArray, *, what: str) -> None:
     """Refuse values that are NaN, infinite or negative, naming the first sample that has one."""
     # A comparison with NaN is false, so this one test also catches NaN.
     if values.min() >= 0 and values.max() < np.inf:
@@ -109,7 +86,7 @@ def check_finite(values: FloatArray, index: IntArray, *, what: str) -> None:
     )
 
 
-def state_integer(state: Mapping[str, Any], key: str, *, most: int = MOST) -> int:
+def _state_integer(state: Mapping[str, Any], key: str, *, most: int = MOST) -> int:
     """Return an integer from 0 of a saved state, also when an adapter wrapped it in a tensor."""
     array = _entry(state, key)
     if array.ndim or array.dtype.kind not in "biuO" or not _is_within(array, most):
@@ -120,7 +97,7 @@ def state_integer(state: Mapping[str, Any], key: str, *, most: int = MOST) -> in
     return int(array)
 
 
-def state_array(
+def _state_array(
     state: Mapping[str, Any],
     key: str,
     dtype: npt.DTypeLike,
@@ -148,7 +125,7 @@ def _entry(state: Mapping[str, Any], key: str) -> npt.NDArray[Any]:
     if key not in state:
         raise SelectionError(f"the saved state lacks {key!r}: it is not a state of this selector")
     try:
-        return as_array(state[key])
+        return _as_array(state[key])
     except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, sparse tensors
         raise SelectionError(f"the saved state's {key!r} is no array: {error}") from None
 

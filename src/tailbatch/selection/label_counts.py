@@ -11,7 +11,7 @@ from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError, did_you_mean
 from tailbatch.imbalance import label_counts
 from tailbatch.seeds import FloatArray, IntArray, row_uniforms
-from tailbatch.selection.inputs import as_array
+from tailbatch.selection.inputs import _as_array
 
 _SAMPLE = 4096  # label sets that the mean norm is taken from: it is then known to about 1%
 _AT_ONCE = 1000
@@ -131,7 +131,7 @@ def count_labels(
     first = 0
     for rows in _batches(labels):
         known = given if given is not None else _names_in(rows)
-        Y = label_rows(rows, known)
+        Y = _label_rows(rows, known)
         place = np.arange(first, first + Y.shape[0])
         ranks = row_uniforms(0, f"label sets of {shard}", place)[0]
         first += Y.shape[0]
@@ -201,7 +201,7 @@ def _checked_row(row: Any) -> Any:
     return row
 
 
-def label_rows(
+def _label_rows(
     rows: Any, names: tuple[str, ...] | None, q: int | None = None, stand_in: int | None = None
 ) -> sparse.csr_array:
     """Return the labels of a batch as CSR of booleans, (b, q), columns as in the counts."""
@@ -215,7 +215,7 @@ def label_rows(
         )
     if not _is_matrix(rows) and len(rows) and _is_matrix(rows[0]):
         rows = sparse.vstack(rows, format="csr")
-    given = as_array(rows) if hasattr(rows, "detach") else rows
+    given = _as_array(rows) if hasattr(rows, "detach") else rows
     Y = sparse.csr_array(checked_labels(given, error=SelectionError))
     if q is None or Y.shape[1] == q:
         return Y

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.drawing import Law, SumTable
+from tailbatch.selection.drawing import Law, _SumTable
 
 _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS
@@ -163,13 +163,13 @@ class QuantizationLaw(LossLaw):
             parts = range(0, self.n_samples, _ROWS_AT_ONCE)
             units = (self._units(self.scores[i : i + _ROWS_AT_ONCE], pressure).sum() for i in parts)
             self._total = pressure, sum(int(each) for each in units)
-        total = self._total[1] / 2 ** SumTable.bits(self.n_samples)
+        total = self._total[1] / 2 ** _SumTable.bits(self.n_samples)
         return np.asarray(np.exp(self.log_weights_of(index, pressure)) / total)
 
     def _units(self, scores: FloatArray, pressure: float) -> IntArray:
         """Return weights as whole numbers of a small unit."""
         weights = np.exp(self._log_weights(scores, pressure))
-        return np.asarray(np.rint(weights * 2 ** SumTable.bits(self.n_samples)), dtype=np.int64)
+        return np.asarray(np.rint(weights * 2 ** _SumTable.bits(self.n_samples)), dtype=np.int64)
 
     def _log_weights(self, scores: FloatArray, pressure: float) -> FloatArray:
         relative = self._rank_by_size(scores)

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import mean_imbalance_ratio
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.base import LawSettings, OwnPressure, Selector
+from tailbatch.selection.base import OwnPressure, Selector, _LawSettings
 from tailbatch.selection.inputs import (
     LabelMatrix,
-    as_array,
-    check_finite,
-    in_fixed_order,
-    last_of_each,
+    _as_array,
+    _check_finite,
+    _in_fixed_order,
+    _last_of_each,
 )
 from tailbatch.selection.laws import LossLaw, QuantizationLaw, RankLaw
 
@@ -44,7 +44,7 @@ class Constant:
     pressure: float
 
     def __post_init__(self) -> None:
-        check_pressure(self.pressure)
+        _check_pressure(self.pressure)
 
     def __call__(self, epoch: int, epochs: int | None) -> float:
         """Return the pressure."""
@@ -69,8 +69,8 @@ class Geometric:
     end: float
 
     def __post_init__(self) -> None:
-        check_pressure(self.start)
-        check_pressure(self.end)
+        _check_pressure(self.start)
+        _check_pressure(self.end)
 
     def __call__(self, epoch: int, epochs: int | None) -> float:
         """Return the pressure of an epoch, counted from 0 after the warm-up."""
@@ -108,20 +108,13 @@ def _share_of_epochs(schedule: object, epoch: int, epochs: int | None) -> float:
     return epoch / max(epochs - 1, 1)
 
 
-def as_schedule(
+def _as_schedule(
     pressure: float | Schedule | str | tuple[float, float], Y: LabelMatrix | None = None
 ) -> Schedule:
     """Return a schedule: constant for a number, annealed for a pair of numbers.
 
     ``"imbalance"`` is MeanIR of the labels, at most 64: the more imbalanced they are, the higher the
     pressure, and nearly balanced labels get nearly uniform batches.
-
-    Examples
-    --------
-    >>> as_schedule(4), as_schedule("imbalance", np.array([[1, 1, 0], [1, 0, 0]], dtype=bool))
-    (Constant(pressure=4.0), Constant(pressure=1.5))
-    >>> as_schedule((64, 1))
-    Geometric(start=64, end=1)
     """
     if callable(pressure):
         return pressure
@@ -130,10 +123,10 @@ def as_schedule(
     if Y is not None and pressure == "imbalance":
         ratio = mean_imbalance_ratio(Y)
         return Constant(1.0 if np.isnan(ratio) else min(ratio, _LARGEST_PRESSURE))
-    return Constant(check_pressure(pressure))
+    return Constant(_check_pressure(pressure))
 
 
-def check_pressure(pressure: object) -> float:
+def _check_pressure(pressure: object) -> float:
     """Return a selection pressure as a float, or say what is wrong with it."""
     if not isinstance(pressure, int | float | np.number):
         raise SelectionError(
@@ -148,7 +141,7 @@ def check_pressure(pressure: object) -> float:
     return value
 
 
-class LossSettings(LawSettings, total=False):
+class _LossSettings(_LawSettings, total=False):
     """Keyword settings of every `LossDrivenSelector`."""
 
     initial_losses: npt.ArrayLike | None
@@ -163,7 +156,7 @@ def mean_loss(losses: FloatArray, index: IntArray) -> FloatArray:
     >>> mean_loss(np.array([[1.0, 3.0], [0.0, 1.0]]), np.array([7, 2]))
     array([2. , 0.5])
     """
-    return losses if losses.ndim == 1 else in_fixed_order(losses).mean(axis=1)
+    return losses if losses.ndim == 1 else _in_fixed_order(losses).mean(axis=1)
 
 
 class LossDrivenSelector(Selector):
@@ -219,7 +212,7 @@ class LossDrivenSelector(Selector):
         selection_pressure: float | Schedule | tuple[float, float] = 16,
         initial_losses: npt.ArrayLike | None = None,
         reference_renewal: Literal["batch", "epoch"] = "batch",
-        **settings: Unpack[LawSettings],
+        **settings: Unpack[_LawSettings],
     ) -> None:
         if reference_renewal not in ("batch", "epoch"):
             raise SelectionError(
@@ -228,7 +221,7 @@ class LossDrivenSelector(Selector):
         law = law or RankLaw()
         super().__init__(n_samples, law=law, **settings)
         self._score = score
-        self._schedule = as_schedule(selection_pressure)
+        self._schedule = _as_schedule(selection_pressure)
         self._pressure(0)  # a schedule that lacks something should say so now
         law.reset(self._first_scores(initial_losses, self.n_samples))
         # Scores held back until the next epoch, infinite for samples without one.
@@ -242,14 +235,14 @@ class LossDrivenSelector(Selector):
         return self._score(losses, index)
 
     def _pressure(self, epoch: int) -> float:
-        return check_pressure(self._schedule(epoch, self._own_epochs))
+        return _check_pressure(self._schedule(epoch, self._own_epochs))
 
     def _first_scores(self, initial_losses: npt.ArrayLike | None, n_samples: int) -> FloatArray:
         """Return the scores of losses known at the start; infinite where there are none."""
         scores = np.full(n_samples, np.inf)  # the score of a sample without losses
         if initial_losses is None:
             return scores
-        losses = as_array(initial_losses)
+        losses = _as_array(initial_losses)
         if losses.ndim not in (1, 2) or len(losses) != n_samples:
             raise SelectionError(
                 f"initial_losses must have one row for each of the {n_samples} samples, "
@@ -257,11 +250,11 @@ class LossDrivenSelector(Selector):
             )
         # In pieces, so that n = 10^8 needs no second array of n indices or losses.
         for start in range(0, n_samples, _ROWS_AT_ONCE):
-            piece = in_fixed_order(losses[start : start + _ROWS_AT_ONCE])
+            piece = _in_fixed_order(losses[start : start + _ROWS_AT_ONCE])
             known = ~np.isnan(piece) if piece.ndim == 1 else ~np.isnan(piece).any(axis=1)
             index = start + np.flatnonzero(known)
             if len(index):
-                check_finite(piece[known], index, what="initial loss")
+                _check_finite(piece[known], index, what="initial loss")
                 scores[index] = self._scores(piece[known], index)
         return scores
 
@@ -272,7 +265,7 @@ class LossDrivenSelector(Selector):
                 f"the score must return one value for each of the {len(index)} samples, "
                 f"got shape {scores.shape}"
             )
-        check_finite(scores, index, what="score")
+        _check_finite(scores, index, what="score")
         return scores
 
     def _start_epoch(self, epoch: int) -> None:
@@ -285,7 +278,7 @@ class LossDrivenSelector(Selector):
     def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
         scores = self._scores(losses, index)
         if self.corrected:
-            last = last_of_each(index)
+            last = _last_of_each(index)
             index, scores = index[last], scores[last]
         if self._held is None:
             self._law.update(index, scores)
@@ -342,7 +335,7 @@ class HardSelector(LossDrivenSelector):
         n_samples: int,
         *,
         selection_pressure: float | Schedule = 16,
-        **settings: Unpack[LossSettings],
+        **settings: Unpack[_LossSettings],
     ) -> None:
         super().__init__(n_samples, selection_pressure=selection_pressure, **settings)
 
@@ -358,7 +351,7 @@ class WeightedLoss:
 
     def __init__(self, weights: npt.ArrayLike) -> None:
         try:
-            given = weights if isinstance(weights, np.ndarray) else as_array(weights)
+            given = weights if isinstance(weights, np.ndarray) else _as_array(weights)
             self.weights: FloatArray = given.astype(np.float64)
         except (TypeError, ValueError):
             raise SelectionError(
@@ -419,7 +412,7 @@ class AdaptiveSelector(LossDrivenSelector):
         n_samples: int | None = None,
         selection_pressure: float | Schedule = 16,
         cap_quantile: float | None = None,
-        **settings: Unpack[LossSettings],
+        **settings: Unpack[_LossSettings],
     ) -> None:
         score = WeightedLoss(weights)
         if score.weights.ndim:

@@ -16,13 +16,13 @@ from tailbatch.selection.base import (
     OwnPressure,
     RandomSelector,
     Selector,
+    _whole_number,
     label_matrix,
-    whole_number,
 )
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.importance import ImportanceSelector
-from tailbatch.selection.inputs import LabelMatrix, as_array
-from tailbatch.selection.loss_driven import AdaptiveSelector, HardSelector, Schedule, as_schedule
+from tailbatch.selection.inputs import LabelMatrix, _as_array
+from tailbatch.selection.loss_driven import AdaptiveSelector, HardSelector, Schedule, _as_schedule
 from tailbatch.selection.rarity import BalancedSelector, MinoritySelector, UniformSelector
 from tailbatch.selection.rivals import (
     BoundarySelector,
@@ -176,12 +176,12 @@ def make_selector(
     if loss is not None:
         offered["positive_weights"] = loss
     if selection_pressure is not None:
-        options["selection_pressure"] = as_schedule(selection_pressure, labels)
+        options["selection_pressure"] = _as_schedule(selection_pressure, labels)
     selector = _made(maker, offered, options)
     # A function need not know about the warm-up, so it is set on what the function returned.
     selector._shuffle = selector._shuffle and shuffle
     if warm_up_epochs is not None:
-        selector.warm_up_epochs = whole_number("warm_up_epochs", warm_up_epochs, least=0)
+        selector.warm_up_epochs = _whole_number("warm_up_epochs", warm_up_epochs, least=0)
     elif not selector.warm_up_epochs:
         selector.warm_up_epochs, selector._warm_up_named = selector.warm_up_by_default, False
     if epochs is not None:
@@ -268,7 +268,7 @@ def _made(maker: Any, offered: Mapping[str, Any], options: dict[str, Any]) -> Se
         settings["weights"] = _weights(offered["X"], offered["Y"])
     pressure = getattr(maker, "default_pressure", None)
     if known.get("selection_pressure") and pressure is not None:
-        settings["selection_pressure"] = as_schedule(pressure, offered["Y"])
+        settings["selection_pressure"] = _as_schedule(pressure, offered["Y"])
     # A function is called with X as its signature says, None or not.
     if is_class and known.get("X") and offered["X"] is None and "X" not in options:
         raise SelectionError(
@@ -312,7 +312,7 @@ def _weights(X: Any, labels: LabelMatrix) -> Any:
         return 1.0
     features = sparse.csr_array(X) if sparse.issparse(X) else X
     if not sparse.issparse(X) and not isinstance(X, np.ndarray):
-        features = as_array(X)
+        features = _as_array(X)
     if features.shape[0] != labels.shape[0]:
         raise SelectionError(f"X has {features.shape[0]} rows and Y has {labels.shape[0]}")
     return selection_weights(features, labels)

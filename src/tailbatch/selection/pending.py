@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.inputs import as_array, state_array
+from tailbatch.selection.inputs import _as_array, _state_array
 
 _LEAST_BATCHES = 100
 _MOST = 1e300  # of a saved sum; what is observed stays far below
 
 
 @dataclass(eq=False)
-class Batch:
+class _Batch:
     """A batch that was handed out, until its losses come."""
 
     index: IntArray
@@ -26,7 +26,7 @@ class Batch:
     asked: bool = False  # its weights were taken
 
 
-class Pending(list[Batch]):
+class _Pending(list[_Batch]):
     """The batches of a selector that wait for their losses, oldest first."""
 
     def refuse_unweighted(self) -> None:
@@ -36,10 +36,10 @@ class Pending(list[Batch]):
                 "the weights of a batch were never used, so likelier samples would count for more: "
                 "write loss = selector.mean(losses.sum(1)) in place of losses.sum(1).mean(), before "
                 "observe(losses). If a loader reads ahead (DataLoader workers, prefetch), allow it "
-                f"with max_lag={lag_of_loader(1)}"
+                f"with max_lag={_lag_of_loader(1)}"
             )
 
-    def find(self, index: npt.ArrayLike | None) -> Batch:
+    def find(self, index: npt.ArrayLike | None) -> _Batch:
         """Return the batch with this index, or the oldest one; say why there is none."""
         if index is None:
             if self:
@@ -47,7 +47,7 @@ class Pending(list[Batch]):
             raise SelectionError(
                 "no batch is waiting for losses: draw one first (each is observed once)"
             )
-        wanted = as_array(index)
+        wanted = _as_array(index)
         for batch in self:
             if np.array_equal(batch.index, wanted):
                 return batch
@@ -57,7 +57,7 @@ class Pending(list[Batch]):
             "it was drawn, in the same order"
         )
 
-    def weigh(self, index: npt.ArrayLike | None) -> Batch:
+    def weigh(self, index: npt.ArrayLike | None) -> _Batch:
         """Return a batch, and note that its weights are used."""
         batch = self.find(index)
         again = index is None and batch.asked and batch.weights is not None
@@ -82,26 +82,26 @@ class Pending(list[Batch]):
     @classmethod
     def loaded(
         cls, state: Mapping[str, Any], epoch: int, n_samples: int, *, may_repeat: bool
-    ) -> "Pending":
+    ) -> "_Pending":
         """Read the batches of a saved state; only corrected ones may repeat a sample."""
-        sizes = state_array(state, "pending_sizes", np.int64, most=n_samples)
+        sizes = _state_array(state, "pending_sizes", np.int64, most=n_samples)
         total, cuts = int(sizes.sum()), np.cumsum(sizes)[:-1]
-        samples = state_array(state, "pending", np.int64, total, most=n_samples - 1)
+        samples = _state_array(state, "pending", np.int64, total, most=n_samples - 1)
         index = np.split(samples, cuts)[: len(sizes)]
         least = [1 if may_repeat else max(len(each), 1) for each in index]
         if any(len(np.unique(each)) < few for each, few in zip(index, least, strict=True)):
             raise SelectionError(
                 "the saved state has a pending batch that is empty or repeats a sample"
             )
-        weights = state_array(state, "pending_weights", np.float64)
+        weights = _state_array(state, "pending_weights", np.float64)
         if not len(weights):
-            return cls(Batch(each, None, epoch) for each in index)
-        weights = state_array(state, "pending_weights", np.float64, total)
+            return cls(_Batch(each, None, epoch) for each in index)
+        weights = _state_array(state, "pending_weights", np.float64, total)
         parts = np.split(weights, cuts)
-        return cls(Batch(i, w, epoch) for i, w in zip(index, parts, strict=True))
+        return cls(_Batch(i, w, epoch) for i, w in zip(index, parts, strict=True))
 
 
-def lag_of_loader(waiting: int) -> int:
+def _lag_of_loader(waiting: int) -> int:
     """Return how many batches the loader that is asking for one reads ahead, at least `waiting`.
 
     The loader is found on the call stack, so this is for error messages: one with workers asks for
@@ -141,25 +141,13 @@ def weighted_mean(losses: Any, weights: FloatArray | None) -> Any:
     return ((losses if losses.ndim == 1 else losses.mean(1)) * own).sum()
 
 
-class Efficiency:
+class _Efficiency:
     """How many uniform draws the weighted draws are worth, from what was observed.
 
     A sample that would move the model by g, drawn with probability p and weighted by 1 / (n p), adds
     ``E[(g / (n p))^2]`` to the second moment of the estimated gradient; drawn uniformly it would add
     ``E[g^2 / (n p)]``, as seen from the same draws. Their ratio is the gain. Earlier batches fade:
     about the latest epoch counts, and at least 100 batches.
-
-    Parameters
-    ----------
-    batches
-        Number of batches in an epoch.
-
-    Examples
-    --------
-    >>> efficiency = Efficiency(batches=10)
-    >>> efficiency.add(np.array([4.0, 1.0]), np.array([0.25, 1.0]))
-    >>> efficiency.gain, efficiency.heaviest_share
-    (1.25, 0.8)
     """
 
     def __init__(self, batches: int) -> None:
@@ -189,9 +177,9 @@ class Efficiency:
         """Return what was measured, for a saved state."""
         return {"measured": self._sums.copy()}
 
-    def load(self, state: Mapping[str, Any]) -> "Efficiency":
+    def load(self, state: Mapping[str, Any]) -> "_Efficiency":
         """Return a copy that continues from a saved state."""
-        loaded = Efficiency(0)
+        loaded = _Efficiency(0)
         loaded._keep = self._keep
-        loaded._sums = state_array(state, "measured", np.float64, 4, most=_MOST)
+        loaded._sums = _state_array(state, "measured", np.float64, 4, most=_MOST)
         return loaded

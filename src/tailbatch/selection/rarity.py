@@ -8,10 +8,15 @@ from scipy import sparse
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import imbalance_ratio
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.base import LawSettings, Selector, label_matrix
+from tailbatch.selection.base import Selector, _LawSettings, label_matrix
 from tailbatch.selection.drawing import StaticLaw
-from tailbatch.selection.inputs import LabelMatrix, check_per_label, label_cells
-from tailbatch.selection.loss_driven import LossDrivenSelector, LossSettings, Schedule, as_schedule
+from tailbatch.selection.inputs import LabelMatrix, _check_per_label, _label_cells
+from tailbatch.selection.loss_driven import (
+    LossDrivenSelector,
+    Schedule,
+    _as_schedule,
+    _LossSettings,
+)
 
 
 class UniformSelector(Selector):
@@ -36,7 +41,7 @@ class UniformSelector(Selector):
     place = 1
     warm_up_by_default = 0
 
-    def __init__(self, n_samples: int, **settings: Unpack[LawSettings]) -> None:
+    def __init__(self, n_samples: int, **settings: Unpack[_LawSettings]) -> None:
         super().__init__(n_samples, **settings)
 
 
@@ -64,10 +69,10 @@ class BalancedSelector(Selector):
     place = 2
     warm_up_by_default = 0
 
-    def __init__(self, Y: object, *, power: float = 0.5, **settings: Unpack[LawSettings]) -> None:
+    def __init__(self, Y: object, *, power: float = 0.5, **settings: Unpack[_LawSettings]) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
-        super().__init__(labels.shape[0], law=StaticLaw(rarity(labels, power)), **settings)
+        super().__init__(labels.shape[0], law=StaticLaw(_rarity(labels, power)), **settings)
         self._power = power
 
     def _settings(self) -> dict[str, Any]:
@@ -82,14 +87,8 @@ def _rarity_of_labels(Y: LabelMatrix, power: float) -> FloatArray:
     return np.where(np.isfinite(ratio), ratio, 0.0) ** power * np.isfinite(ratio)
 
 
-def rarity(Y: LabelMatrix, power: float) -> FloatArray:
-    """Return the largest ``IRLbl_j^power`` over the labels of each sample, at least 1, shape (n,).
-
-    Examples
-    --------
-    >>> rarity(np.array([[True, True], [True, False], [False, False]]), power=1.0)
-    array([2., 1., 1.])
-    """
+def _rarity(Y: LabelMatrix, power: float) -> FloatArray:
+    """Return the largest ``IRLbl_j^power`` over the labels of each sample, at least 1, shape (n,)."""
     of_labels = _rarity_of_labels(Y, power)
     largest = np.ones(Y.shape[0])
     # Rows of nonzero entries come sorted for CSR and dense alike.
@@ -117,8 +116,8 @@ class MissedRareLabels:
 
     def __call__(self, losses: FloatArray, index: IntArray) -> FloatArray:
         """Return the weighted sum of the losses of the labels that each sample has."""
-        check_per_label("this strategy", losses, (len(index), len(self._rarity)))
-        row, label = label_cells(self._labels, index)
+        _check_per_label("this strategy", losses, (len(index), len(self._rarity)))
+        row, label = _label_cells(self._labels, index)
         # Not a matrix product: BLAS adds in another order at another place of the batch.
         missed = losses[row, label] * self._rarity[label]
         return np.bincount(row, missed, minlength=len(index)).astype(np.float64, copy=False)
@@ -160,14 +159,14 @@ class MinoritySelector(LossDrivenSelector):
         *,
         selection_pressure: float | Schedule | Literal["imbalance"] = "imbalance",
         power: float = 0.5,
-        **settings: Unpack[LossSettings],
+        **settings: Unpack[_LossSettings],
     ) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
         super().__init__(
             labels.shape[0],
             score=MissedRareLabels(labels, power),
-            selection_pressure=as_schedule(selection_pressure, labels),
+            selection_pressure=_as_schedule(selection_pressure, labels),
             **settings,
         )
         self._Y, self._power = labels, power

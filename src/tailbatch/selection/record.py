@@ -17,15 +17,15 @@ from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray
 from tailbatch.selection import shown
 from tailbatch.selection.drawing import Law
-from tailbatch.selection.inputs import LabelMatrix, as_array, state_array, state_integer
-from tailbatch.selection.pending import Efficiency, Pending, weighted_mean
+from tailbatch.selection.inputs import LabelMatrix, _as_array, _state_array, _state_integer
+from tailbatch.selection.pending import _Efficiency, _Pending, weighted_mean
 
 _MOST_SHOWN = 60  # characters of a value in a message
 STATE_VERSION = 3
 
 
 @dataclass
-class Place:
+class _Place:
     """Where a selector stands: which epoch, and how far into it."""
 
     epoch: int = 0
@@ -36,7 +36,7 @@ class Place:
     gone_by: int = 0  # batches a loader drew ahead that nobody has to observe
 
 
-class SelectorRecord:
+class _SelectorRecord:
     """What a selector tells: the weights of its batches, figures about itself, and saved states."""
 
     strategy: str
@@ -48,9 +48,9 @@ class SelectorRecord:
     warm_up_epochs: int
     needs_losses: bool
     corrected: bool
-    _at: Place
-    _pending: Pending
-    _efficiency: Efficiency | None
+    _at: _Place
+    _pending: _Pending
+    _efficiency: _Efficiency | None
     _times_drawn: npt.NDArray[np.int32]
     _law: Law
     _full_batches: bool
@@ -157,15 +157,15 @@ class SelectorRecord:
         ax
             Axes to draw into; new ones if None.
         """
-        return shown.plot_probabilities(self.probabilities(), ax)
+        return shown._plot_probabilities(self.probabilities(), ax)
 
     def __repr__(self) -> str:
         """Return what it draws and where it stands, one item a line."""
-        return shown.as_lines(self._rows())
+        return shown._as_lines(self._rows())
 
     def _repr_html_(self) -> str:
         """Return the same as a table for a notebook."""
-        return shown.as_html(self._rows())
+        return shown._as_html(self._rows())
 
     def _rows(self) -> list[tuple[str, str]]:
         labels = "" if self.labels is None else f", {self.labels.shape[1]:,} labels"
@@ -222,23 +222,23 @@ class SelectorRecord:
         are in the state by then, and a warm-up that nobody asked for becomes that of the state.
         """
         identity = self._checked_identity(state)
-        counts = {key: state_integer(state, key) for key in ("epoch", "lag", "dropped")}
-        number = state_integer(state, "number", most=len(self))
-        under_way = bool(state_integer(state, "under_way", most=1))
+        counts = {key: _state_integer(state, key) for key in ("epoch", "lag", "dropped")}
+        number = _state_integer(state, "number", most=len(self))
+        under_way = bool(_state_integer(state, "under_way", most=1))
         most = int(np.iinfo(np.int32).max)
-        times_drawn = state_array(state, "times_drawn", np.int32, self.n_samples, most=most)
+        times_drawn = _state_array(state, "times_drawn", np.int32, self.n_samples, most=most)
         epoch = counts["epoch"]
-        batches = Pending.loaded(state, epoch, self.n_samples, may_repeat=self.corrected)
+        batches = _Pending.loaded(state, epoch, self.n_samples, may_repeat=self.corrected)
         efficiency = self._efficiency.load(state) if self._efficiency else None
         loaded = {
-            name: state_array(state, name, each.dtype, each.size, most=most)
+            name: _state_array(state, name, each.dtype, each.size, most=most)
             for name, (each, most) in self._memory().items()
         }
 
         # Everything has been checked: only now does anything change.
         self._restore(loaded)
         self.warm_up_epochs = int(identity["warm_up_epochs"])
-        self._at = Place(epoch, number, under_way, resuming=under_way)
+        self._at = _Place(epoch, number, under_way, resuming=under_way)
         self._lag, self._dropped = counts["lag"], counts["dropped"]
         self._times_drawn[:] = times_drawn
         self._pending, self._efficiency = batches, efficiency
@@ -269,7 +269,7 @@ class SelectorRecord:
         """Make a copy of its parts, with a lock of its own."""
         vars(self).update(parts, _lock=threading.Lock())
 
-    def _to_continue(self) -> Place:
+    def _to_continue(self) -> _Place:
         """Return the place that a loaded state or a copy continues from."""
         at, waiting = self._at, self._pending
         wanted = waiting and (self.needs_losses or self._heard)
@@ -282,7 +282,7 @@ class SelectorRecord:
         """Refuse the state of another selector; return what both are."""
         if not isinstance(state, Mapping):
             raise SelectionError(f"a saved state is a mapping, got a {type(state).__name__}")
-        version = state_integer(state, "version")
+        version = _state_integer(state, "version")
         if version != STATE_VERSION:
             raise SelectionError(
                 f"the saved state is of version {version}, this package reads version "
@@ -291,11 +291,11 @@ class SelectorRecord:
             )
         identity = self._identity()
         if not self._warm_up_named:
-            identity["warm_up_epochs"] = state_integer(state, "warm_up_epochs")
+            identity["warm_up_epochs"] = _state_integer(state, "warm_up_epochs")
         pairs: dict[str, tuple[object, object]] = {}
         for key, own in identity.items():
             saved = state.get(key)
-            pairs[key] = (saved if isinstance(saved, str) else state_integer(state, key), own)
+            pairs[key] = (saved if isinstance(saved, str) else _state_integer(state, key), own)
         _refuse_other_values(pairs)
         _refuse_other_settings(state.get("settings"), self._settings_text)
         return identity
@@ -418,7 +418,7 @@ def _shown(value: object) -> str:
 
 def _feed(digest: Any, value: Any) -> None:
     if hasattr(value, "detach"):
-        value = as_array(value)
+        value = _as_array(value)
     if isinstance(value, np.ndarray):
         digest.update(f"array {value.dtype} {value.shape}".encode())
         digest.update(np.ascontiguousarray(value))

@@ -20,29 +20,15 @@ _ROWS_AT_ONCE = 65536
 _LITTLE = 0.05  # a gain within this is called little
 
 
-def as_lines(rows: Rows, note: str = "") -> str:
-    """Return names and values as aligned lines, a note below.
-
-    Examples
-    --------
-    >>> print(as_lines([("epoch", "1"), ("effective samples", "8")], "Fine."))
-    epoch               1
-    effective samples   8
-    Fine.
-    """
+def _as_lines(rows: Rows, note: str = "") -> str:
+    """Return names and values as aligned lines, a note below."""
     width = max(20, *(len(name) + 2 for name, _ in rows))
     lines = [f"{name:<{width}}{value}" for name, value in rows]
     return "\n".join([*lines, note] if note else lines)
 
 
-def as_html(rows: Rows, note: str = "") -> str:
-    """Return names and values as a table for a notebook, a note below.
-
-    Examples
-    --------
-    >>> as_html([("a", "<1")])
-    "<table><tr><th style='text-align:left'>a</th><td>&lt;1</td></tr></table>"
-    """
+def _as_html(rows: Rows, note: str = "") -> str:
+    """Return names and values as a table for a notebook, a note below."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(value)}</td></tr>"
         for name, value in rows
@@ -50,7 +36,7 @@ def as_html(rows: Rows, note: str = "") -> str:
     return f"<table>{cells}</table>" + (f"<p>{escape(note)}</p>" if note else "")
 
 
-def plot_probabilities(probabilities: FloatArray, ax: Any = None) -> Any:
+def _plot_probabilities(probabilities: FloatArray, ax: Any = None) -> Any:
     """Plot how many times as likely as uniform each sample is, in ascending order; return the axes."""
     n = len(probabilities)
     place = np.unique(np.linspace(0, n - 1, min(n, _MOST_POINTS)).astype(np.int64))
@@ -217,11 +203,11 @@ class SelectionDiagnostics:
 
     def __repr__(self) -> str:
         """Return the table as lines, with the verdict where there is one."""
-        return as_lines(self.rows(), self.verdict)
+        return _as_lines(self.rows(), self.verdict)
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        return as_html(self.rows(), self.verdict)
+        return _as_html(self.rows(), self.verdict)
 
     def plot(self, ax: Any = None) -> Any:
         """Plot each label's exposure against its number of rows; return matplotlib's axes.

@@ -17,9 +17,9 @@ from scipy import sparse
 from tailbatch.errors import SelectionError, check_number, did_you_mean
 from tailbatch.imbalance import weights_of_counts
 from tailbatch.seeds import FloatArray, IntArray, row_uniforms
-from tailbatch.selection.importance import checked_positive_weights, prior_norms
-from tailbatch.selection.inputs import as_array, state_integer
-from tailbatch.selection.label_counts import LabelCounts, count_labels, label_rows
+from tailbatch.selection.importance import _checked_positive_weights, _prior_norms
+from tailbatch.selection.inputs import _as_array, _state_integer
+from tailbatch.selection.label_counts import LabelCounts, _label_rows, count_labels
 
 Row = TypeVar("Row")
 Rows: TypeAlias = int | npt.ArrayLike
@@ -108,13 +108,13 @@ class StreamSelector:
         self.positive_weights: FloatArray = (
             weights_of_counts(counts.counts, n)
             if self._loss is None
-            else checked_positive_weights(self._loss, q)
+            else _checked_positive_weights(self._loss, q)
         )
         self._share: FloatArray = counts.counts / n
         # While nothing is known of the labels, no row is preferred.
         self._mean_norm = 0.0
         if counts.counts.any():
-            norms = prior_norms(counts.label_sets(), self.positive_weights, self._share)
+            norms = _prior_norms(counts.label_sets(), self.positive_weights, self._share)
             self._mean_norm = float(norms.mean())
 
     # ---- a batch ---------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class StreamSelector:
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         times = np.ones(Y.shape[0])
         if self._mean_norm:
-            times = prior_norms(Y, self.positive_weights, self._share)
+            times = _prior_norms(Y, self.positive_weights, self._share)
             times *= (1 - self.mix) / self._mean_norm
             times += self.mix
         chance, place = row_uniforms(self.seed, f"rows of {shard}", rows, self.epoch)
@@ -234,7 +234,7 @@ class StreamSelector:
             )
 
     def _labels(self, labels: Any) -> sparse.csr_array:
-        return label_rows(labels, self.counts.names, len(self.counts.counts), self._stand_in())
+        return _label_rows(labels, self.counts.names, len(self.counts.counts), self._stand_in())
 
     def _stand_in(self) -> int | None:
         return int(self.counts.counts.argmax()) if self.unknown == "common" else None
@@ -271,8 +271,8 @@ class StreamSelector:
             )
         if self.adapt:
             self._learn(state["counts"])
-        self.set_epoch(state_integer(state, "epoch"))
-        place = [state_integer(state, key) for key in ("streams", "rows", "given")]
+        self.set_epoch(_state_integer(state, "epoch"))
+        place = [_state_integer(state, key) for key in ("streams", "rows", "given")]
         self._place = self._resumed = place[0], place[1], place[2]
 
     def _identity(self) -> str:
@@ -305,7 +305,7 @@ def _row_numbers(rows: Rows, size: int) -> IntArray:
     """Return a 64-bit number of each row; names become digests."""
     if isinstance(rows, int | np.integer):
         return np.arange(rows, rows + size)
-    numbers = as_array(rows)
+    numbers = _as_array(rows)
     if numbers.dtype.kind in "USO" and all(isinstance(name, str) for name in numbers):
         digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in numbers]
         numbers = np.frombuffer(b"".join(digests), dtype="<i8")
@@ -320,7 +320,7 @@ def _row_numbers(rows: Rows, size: int) -> IntArray:
 def _column(values: Any) -> npt.NDArray[Any]:
     """Return a column as an array of one dimension at least; lists of unequal length become objects."""
     if isinstance(values, np.ndarray) or hasattr(values, "detach"):
-        return as_array(values)
+        return _as_array(values)
     values = list(values)
     if values and isinstance(values[0], list | tuple | set | np.ndarray):
         column = np.empty(len(values), dtype=object)
@@ -355,7 +355,7 @@ def _as_counts(given: Any, n_samples: int | None) -> LabelCounts:
                 "n_samples is needed beside an array of label counts: how many rows were counted"
             )
         check_number("n_samples", n_samples, least=1, whole=True, error=SelectionError)
-        counts = as_array(given)
+        counts = _as_array(given)
         if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "iu":
             raise SelectionError(
                 "label_counts must be one whole number for each label, or count_labels(...), got "

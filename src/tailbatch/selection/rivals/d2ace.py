@@ -10,8 +10,8 @@ from scipy import sparse
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import nearest_neighbors
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.base import LawSettings, whole_number
-from tailbatch.selection.inputs import LabelMatrix, as_array
+from tailbatch.selection.base import _LawSettings, _whole_number
+from tailbatch.selection.inputs import LabelMatrix, _as_array
 from tailbatch.selection.loss_driven import Schedule
 from tailbatch.selection.rivals.predictions import _check_memory, _uncertainty_law, _WindowSelector
 
@@ -72,7 +72,7 @@ class D2ACESelector(_WindowSelector):
         beta_end: float = 0.3,
         selection_pressure: float | Schedule | tuple[float, float] = (8, 1),
         window: int = 5,
-        **settings: Unpack[LawSettings],
+        **settings: Unpack[_LawSettings],
     ) -> None:
         super().__init__(Y, selection_pressure=selection_pressure, window=window, **settings)
         n, q = self._Y.shape
@@ -82,8 +82,8 @@ class D2ACESelector(_WindowSelector):
             raise SelectionError(
                 "beta_start and beta_end differ, which needs the number of epochs: give epochs="
             )
-        k = min(whole_number("k", k, least=1), n - 1)
-        features = sparse.csr_array(X) if sparse.issparse(X) else as_array(X)
+        k = min(_whole_number("k", k, least=1), n - 1)
+        features = sparse.csr_array(X) if sparse.issparse(X) else _as_array(X)
         if features.ndim != 2 or features.shape[0] != n:
             raise SelectionError(
                 f"X must have one row for each of the {n} samples, got {features.shape}"

@@ -8,10 +8,10 @@ from scipy import sparse
 from tailbatch.errors import SelectionError
 from tailbatch.imbalance import label_counts
 from tailbatch.seeds import FloatArray, IntArray, stream
-from tailbatch.selection.base import LawSettings, Selector, label_matrix, whole_number
+from tailbatch.selection.base import Selector, _LawSettings, _whole_number, label_matrix
 from tailbatch.selection.drawing import StaticLaw
 from tailbatch.selection.inputs import LabelMatrix
-from tailbatch.selection.rarity import rarity
+from tailbatch.selection.rarity import _rarity
 
 _PATIENCE = 32  # fruitless proposals before the rows of a label are written down
 
@@ -116,7 +116,7 @@ class ClassAwareSelector(Selector):
     place = 8
     warm_up_by_default = 0
 
-    def __init__(self, Y: object, *, floor: float = 1.0, **settings: Unpack[LawSettings]) -> None:
+    def __init__(self, Y: object, *, floor: float = 1.0, **settings: Unpack[_LawSettings]) -> None:
         labels = _labels_with_rows(Y)
         settings.setdefault("labels", labels)
         if not (isinstance(floor, int | float | np.number) and 0 < floor <= 1):
@@ -219,23 +219,23 @@ class CoverageSelector(Selector):
         positives: int = 2,
         labels_per_batch: int | None = None,
         power: float = 0.0,
-        **settings: Unpack[LawSettings],
+        **settings: Unpack[_LawSettings],
     ) -> None:
         labels = _labels_with_rows(Y)
         settings.setdefault("labels", labels)
-        weights = rarity(labels, power)
+        weights = _rarity(labels, power)
         super().__init__(labels.shape[0], law=StaticLaw(weights), **settings)
         self._Y, self._power, self._cycle = labels, power, _LabelCycle(labels, self.seed)
         self._by_row = sparse.csr_array(labels)
         self._of_labels = _RowsOfLabels(labels, weights)
-        self._positives = whole_number("positives", positives, least=1)
+        self._positives = _whole_number("positives", positives, least=1)
         self._covered = self._checked_cover(labels_per_batch)
 
     def _checked_cover(self, labels_per_batch: int | None) -> int:
         known = len(self._cycle.labels)
         if labels_per_batch is None:
             return min(known, self.batch_size // 2 // self._positives)
-        covered = whole_number("labels_per_batch", labels_per_batch, least=1)
+        covered = _whole_number("labels_per_batch", labels_per_batch, least=1)
         if covered > known:
             raise SelectionError(
                 f"labels_per_batch={covered} is more than the {known} labels that have rows"
@@ -274,7 +274,7 @@ class CoverageSelector(Selector):
         return np.concatenate([np.array(covering, dtype=np.int64), rest])
 
     def _probabilities(self, epoch: int) -> FloatArray:
-        weights = rarity(self._Y, self._power)
+        weights = _rarity(self._Y, self._power)
         of_labels = np.asarray(self._by_row.T @ weights)  # total weight of each label's rows
         with np.errstate(divide="ignore"):
             share = np.where(of_labels > 0, 1 / of_labels, 0.0) / len(self._cycle.labels)

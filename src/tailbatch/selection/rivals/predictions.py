@@ -12,22 +12,22 @@ from scipy import sparse
 
 from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray, IntArray
-from tailbatch.selection.base import LawSettings, Selector, label_matrix, whole_number
+from tailbatch.selection.base import Selector, _LawSettings, _whole_number, label_matrix
 from tailbatch.selection.drawing import StaticLaw
 from tailbatch.selection.inputs import (
     LabelMatrix,
-    check_per_label,
-    in_fixed_order,
-    last_of_each,
+    _check_per_label,
+    _in_fixed_order,
+    _last_of_each,
 )
 from tailbatch.selection.laws import LowScoreLaw
 from tailbatch.selection.loss_driven import (
     Constant,
     LossDrivenSelector,
-    LossSettings,
     Schedule,
-    as_schedule,
-    check_pressure,
+    _as_schedule,
+    _check_pressure,
+    _LossSettings,
 )
 
 _MOST_DECISIONS = 15  # bits of a non-negative int16
@@ -39,7 +39,7 @@ def _predictions_of(losses: FloatArray, Y: LabelMatrix, index: IntArray, who: st
 
     ``exp(-bce_ij)`` for a positive and ``1 - exp(-bce_ij)`` for a negative.
     """
-    check_per_label(who, losses, (len(index), Y.shape[1]))
+    _check_per_label(who, losses, (len(index), Y.shape[1]))
     rows, right = Y[index], np.exp(-losses)
     return np.where(rows if isinstance(rows, np.ndarray) else rows.toarray(), right, 1 - right)
 
@@ -100,7 +100,7 @@ class BoundarySelector(LossDrivenSelector):
         Y: object,
         *,
         selection_pressure: float | Schedule = 16,
-        **settings: Unpack[LossSettings],
+        **settings: Unpack[_LossSettings],
     ) -> None:
         self._Y = label_matrix(Y)
         settings.setdefault("labels", self._Y)
@@ -111,7 +111,7 @@ class BoundarySelector(LossDrivenSelector):
     def score(self, losses: FloatArray, index: IntArray) -> FloatArray:
         """Return the mean distance of each sample's predictions from one half."""
         distances = np.abs(_predictions_of(losses, self._Y, index, self.strategy) - 0.5)
-        return np.asarray(in_fixed_order(distances).mean(axis=1))
+        return np.asarray(_in_fixed_order(distances).mean(axis=1))
 
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "Y": sparse.csr_array(self._Y)}
@@ -157,10 +157,10 @@ class RecencySelector(LossDrivenSelector):
         *,
         selection_pressure: float | Schedule | tuple[float, float] = (100, 1),
         window: int = 10,
-        **settings: Unpack[LawSettings],
+        **settings: Unpack[_LawSettings],
     ) -> None:
         self._Y = label_matrix(Y)
-        self._window = whole_number("window", window, least=1)
+        self._window = _whole_number("window", window, least=1)
         if self._window > _MOST_DECISIONS:
             raise SelectionError(f"window must be at most {_MOST_DECISIONS}, got {window}")
         _check_memory("recency", 2 * self._Y.shape[0] * self._Y.shape[1], "boundary or minority")
@@ -179,7 +179,7 @@ class RecencySelector(LossDrivenSelector):
         """Return one minus the entropy of each sample's decisions, these losses included."""
         decisions, seen = self._after(losses, index)
         share = np.bitwise_count(decisions) / seen[:, None]
-        certainty = 1 - in_fixed_order(_binary_entropy(share)).mean(axis=1)
+        certainty = 1 - _in_fixed_order(_binary_entropy(share)).mean(axis=1)
         return np.asarray(np.maximum(certainty, 0.0))
 
     def _after(
@@ -193,7 +193,7 @@ class RecencySelector(LossDrivenSelector):
 
     def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
         super()._learn(losses, index)
-        last = last_of_each(index) if self.corrected else slice(None)
+        last = _last_of_each(index) if self.corrected else slice(None)
         rows = index[last]
         self._decisions[rows], self._seen[rows] = self._after(losses[last], rows)
         return None
@@ -241,14 +241,14 @@ class _WindowSelector(Selector):
         *,
         selection_pressure: float | Schedule | tuple[float, float] = (8, 1),
         window: int = 5,
-        **settings: Unpack[LawSettings],
+        **settings: Unpack[_LawSettings],
     ) -> None:
         labels = label_matrix(Y)
         settings.setdefault("labels", labels)
         n, q = labels.shape
-        window = whole_number("window", window, least=2)
+        window = _whole_number("window", window, least=2)
         _check_memory(self.strategy, 2 * n * q * window, "a smaller window, boundary or minority")
-        self._schedule = as_schedule(selection_pressure)
+        self._schedule = _as_schedule(selection_pressure)
         super().__init__(n, law=StaticLaw(np.ones(n)), **settings)
         self._pressure(0)  # a schedule that lacks something should say so now
         self._Y = labels
@@ -263,7 +263,7 @@ class _WindowSelector(Selector):
         """Return the probabilities of an epoch from the window, shape (n,)."""
 
     def _pressure(self, epoch: int) -> float:
-        return check_pressure(self._schedule(epoch, self._own_epochs))
+        return _check_pressure(self._schedule(epoch, self._own_epochs))
 
     def _start_epoch(self, epoch: int) -> None:
         self._set_law(self._renewed(epoch))
@@ -273,7 +273,7 @@ class _WindowSelector(Selector):
 
     def _learn(self, losses: FloatArray, index: IntArray) -> FloatArray | None:
         predicted = _predictions_of(losses, self._Y, index, self.strategy)
-        last = last_of_each(index) if self.corrected else slice(None)
+        last = _last_of_each(index) if self.corrected else slice(None)
         self._take_in(index[last], predicted[last])
         return None
 
