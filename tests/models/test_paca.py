@@ -66,7 +66,7 @@ def test_flow_is_a_bijection_whose_log_determinant_is_the_reported_one(label, le
         z = torch.randn(latent, dtype=torch.float64)
 
     def transform(point):
-        warped, _ = prototype.sigmoidal(point[None])
+        warped, _ = prototype.sigmoidal.warp()(point[None])
         warped = warped[:, 0, min(label, warped.shape[2] - 1)]
         scale = torch.nn.functional.softplus(prototype.scale()[label])
         return scale * warped + prototype.shift()[label]
@@ -101,13 +101,29 @@ def test_chunks_change_nothing(monkeypatch, latent):
         assert torch.allclose(left, right, rtol=1e-10, atol=1e-12)
 
 
-def test_gradients_of_the_units_are_those_of_finite_differences():
-    with seeded(0, "units"):
-        settings = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-        z = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
-        weight = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
-        bias = torch.randn(6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(flows._sigmoidal_units, (settings, z, weight, bias))
+def test_gradients_of_the_warp_are_those_of_finite_differences():
+    with seeded(0, "warp"):
+        # Blocks of 2 and 1 dimensions that see 3 and 4 hidden units; 2 parameters and 2 units, 5 columns.
+        shapes = (3, 5), (5, 4), (6, 2), (6,), (4, 3), (4,), (2, 4), (2,)
+        tensors = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    assert torch.autograd.gradcheck(flows._warp, tensors)
+
+
+@pytest.mark.parametrize("latent", [1, 5, 64, 300])
+def test_a_flow_is_its_formula_written_out(latent):
+    prototype = flow(3, latent)
+    with seeded(0, "z"):
+        z = torch.randn(6, latent, dtype=torch.float64, requires_grad=True)
+
+    def gradients(density):
+        return torch.autograd.grad(density.square().sum(), [z, *prototype.parameters()])
+
+    fast, written = prototype(z), naive.log_density(prototype, z)
+    assert torch.allclose(fast, written, rtol=1e-10)
+    for left, right in zip(gradients(fast), gradients(written), strict=True):
+        assert torch.allclose(left, right, rtol=1e-8, atol=1e-10)
+    single = prototype.float()(z.float()).double()
+    assert torch.allclose(single, written, rtol=1e-5, atol=1e-4)
 
 
 def test_far_away_points_have_finite_densities_and_gradients():

@@ -6,7 +6,7 @@ then an affine map per label; the base is a standard normal.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -22,11 +22,13 @@ _UNITS = 16
 # Keeps the mixture of sigmoids away from 0 and 1 before the logit.
 _EPS = 1e-6
 # Values (sample, label, dimension) processed at a time: 48 numbers each, so a chunk fits in the cache.
-_CHUNK_VALUES = 16384
+_CHUNK_VALUES = 8192
 # Dimensions are split into this many blocks to skip hidden units that a block never sees.
-_BLOCKS = 4
+_BLOCKS = 8
 # The slope's floor before its logarithm; far above the smallest float, as gradients divide by it.
 _SLOPE_FLOOR = 1e-30
+
+_Map = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class LabelFlow(nn.Module):
@@ -61,22 +63,19 @@ class LabelFlow(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Return log densities (b, q) for z (b, D)."""
         scale, shift = F.softplus(self.scale()), self.shift()  # (q, D)
+        warp = self.sigmoidal.warp()
 
         def density(z: Tensor) -> Tensor:
-            return self._density(z, scale, shift)
+            warped, log_slope = warp(z)  # (D, b, q or 1), (b, q or 1)
+            if warped.shape[2] == 1:
+                squares = _shared_squares(warped[:, :, 0].T, scale, shift)
+            else:
+                squares = (scale.T[:, None] * warped + shift.T[:, None]).square().sum(0)
+            normal = -0.5 * (squares + z.shape[1] * math.log(2 * math.pi))
+            return normal + scale.log().sum(1) + log_slope
 
         widest = len(scale) * max(_HIDDEN, self.sigmoidal.width * z.shape[1])
         return by_rows(density, z, values_per_row=widest)
-
-    def _density(self, z: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        warped, log_slope = self.sigmoidal(z)  # (D, b, q or 1), (b, q or 1)
-        if warped.shape[2] == 1:
-            squares = _shared_squares(warped[:, :, 0].T, scale, shift)
-        else:
-            squares = (scale.T[:, None] * warped + shift.T[:, None]).square().sum(0)
-        normal = -0.5 * (squares + z.shape[1] * math.log(2 * math.pi))
-        density: Tensor = normal + scale.log().sum(1) + log_slope
-        return density
 
 
 class _SigmoidalFlow(nn.Module):
@@ -107,31 +106,31 @@ class _SigmoidalFlow(nn.Module):
         self.outer = nn.Linear(_HIDDEN, latent * self.width)
         self.units = nn.Linear(self.width, 3 * _UNITS)
 
-    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the warped z (D, b, q) and the sum of log slopes (b, q)."""
-        base = F.linear(z, self.inner.weight * self.mask_in, self.inner.bias)
+    def warp(self) -> _Map:
+        """Return the map from z (b, D) to the warped z (D, b, q) and the sums of log slopes (b, q)."""
+        inner = self.inner.weight * self.mask_in
         # A label's one-hot code times the weights is a column of the weights.
         condition = self.condition.weight.T.contiguous() + self.condition.bias
-        hidden = F.elu(base[:, None] + condition)
-        n_rows, n_labels, _ = hidden.shape
-        hidden = hidden.view(n_rows * n_labels, _HIDDEN).T
-        columns = z.T.repeat_interleave(n_labels, 1)  # (D, b q)
-        weight, bias = self.outer.weight * self.mask_out, self.outer.bias[:, None]
-        parts = []
-        for start, stop, seen in self.blocks:
-            rows = slice(start * self.width, stop * self.width)
-            settings = torch.addmm(bias[rows], weight[rows, :seen], hidden[:seen])
-            parts.append(
-                _sigmoidal_units(
-                    settings.view(stop - start, self.width, -1),
-                    columns[start:stop],
-                    self.units.weight,
-                    self.units.bias,
-                )
+        # A matrix for each block, its rows sorted by parameter first: see `_Warp`.
+        weight = (self.outer.weight * self.mask_out).view(-1, self.width, _HIDDEN)
+        bias = self.outer.bias.view(-1, self.width)
+        blocks = [
+            (weight[i:j, :, :seen].transpose(0, 1).flatten(0, 1), bias[i:j].T.flatten())
+            for i, j, seen in self.blocks
+        ]
+        layers = [tensor for block in blocks for tensor in block]
+
+        def warp(z: Tensor) -> tuple[Tensor, Tensor]:
+            base = F.linear(z, inner, self.inner.bias)
+            hidden = F.elu(base[:, None] + condition)
+            n_rows, n_labels, _ = hidden.shape
+            columns = z.T.repeat_interleave(n_labels, 1)  # (D, b q)
+            warped, log_slope = _warp(
+                columns, hidden.flatten(0, 1), self.units.weight, self.units.bias, *layers
             )
-        warped, log_slope = map(torch.cat, zip(*parts, strict=True))
-        shape = (z.shape[1], n_rows, n_labels)
-        return warped.view(shape), log_slope.view(shape).sum(0)
+            return warped.view(len(columns), n_rows, n_labels), log_slope.view(n_rows, n_labels)
+
+        return warp
 
 
 class _SharedSigmoidalFlow(nn.Module):
@@ -143,12 +142,18 @@ class _SharedSigmoidalFlow(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(3 * _UNITS))
 
-    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the warped z (D, b, 1) and the sum of log slopes (b, 1)."""
-        columns = z.T.contiguous()
-        none, weight = z.new_zeros(len(columns), 0, len(z)), z.new_zeros(len(self.bias), 0)
-        warped, log_slope = _sigmoidal_units(none, columns, weight, self.bias)
-        return warped[:, :, None], log_slope.sum(0)[:, None]
+    def warp(self) -> _Map:
+        """Return the map from z (b, D) to the warped z (D, b, 1) and the sums of log slopes (b, 1)."""
+
+        def warp(z: Tensor) -> tuple[Tensor, Tensor]:
+            nothing = z.new_zeros(len(z), 0)
+            weight = z.new_zeros(len(self.bias), 0)
+            warped, log_slope = _warp(
+                z.T.contiguous(), nothing, weight, self.bias, nothing[:0], z.new_zeros(0)
+            )
+            return warped[:, :, None], log_slope[:, None]
+
+        return warp
 
 
 class _OneHotResidual(nn.Module):
@@ -175,99 +180,177 @@ def _shared_squares(z: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return F.linear(z.square(), scale.square()) + 2 * cross + shift.square().sum(1)
 
 
-def _sigmoidal_units(
-    settings: Tensor, z: Tensor, weight: Tensor, bias: Tensor
+def _warp(
+    z: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor, *layers: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return logit(mixture of sigmoids at z) and the log of its slope, value by value.
+    """Return logit(mixture of sigmoids at z), (D, n), and the sums of the log of its slope, (n,).
 
-    The value z[i, r] has ``weight @ settings[i, :, r] + bias`` = (alpha, beta, omega), m each.
-    With slopes a = softplus(alpha), weights w = softmax(omega) and s = sigmoid(a z + beta), the
-    mixture is sum w s, squeezed by 1e-6 to stay inside (0, 1). Values are processed in chunks and
-    recomputed for the gradient, so memory holds the arguments and not 3 m numbers per value.
+    A value z[i, r] has the parameters ``v = outer @ hidden[r] + outer_bias`` and the units
+    ``weight @ v + bias`` = (alpha, beta, omega), m each. With slopes a = softplus(alpha), weights
+    w = softmax(omega) and s = sigmoid(a z + beta), the mixture is sum w s, squeezed by 1e-6 to stay
+    inside (0, 1). Values are processed in chunks and recomputed for the gradient, so memory holds the
+    parameters and not 3 m numbers per value.
+
+    Parameters
+    ----------
+    z, hidden
+        (D, n) and (n, k).
+    weight, bias
+        (3 m, p) and (3 m,), for all dimensions.
+    *layers
+        ``outer`` and ``outer_bias`` of each block of dimensions in turn: the rows are the first
+        parameter of all its dimensions, then the second, and so on; the columns are the first hidden
+        units, the only ones that the block sees.
     """
     # torch leaves the method untyped.
-    apply = cast(Callable[..., tuple[Tensor, Tensor]], _SigmoidalUnits.apply)
-    return apply(settings, z, weight, bias)
+    apply = cast(Callable[..., tuple[Tensor, Tensor]], _Warp.apply)
+    return apply(z, hidden, weight, bias, *layers)
 
 
-class _SigmoidalUnits(torch.autograd.Function):
+class _Warp(torch.autograd.Function):
+    # Units are the first axis everywhere: sums over them add whole rows, and all dimensions of a block
+    # share one product of matrices.
+
     @staticmethod
     def forward(
-        ctx: FunctionCtx, settings: Tensor, z: Tensor, weight: Tensor, bias: Tensor
+        ctx: FunctionCtx, z: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor, *layers: Tensor
     ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(settings, z, weight, bias)
-        warped, log_slope = torch.empty_like(z), torch.empty_like(z)
-        for i, j in _chunks(*z.shape):
-            _, a, w, s, off = _units(settings[i, :, j], z[i, j], weight, bias)
-            ws = w.mul_(s)
-            level = ws.sum(1) * (1 - _EPS) + _EPS / 2
-            slope = ws.mul_(off).mul_(a).sum(1).clamp_(min=_SLOPE_FLOOR)
-            log_on, log_off = level.log(), torch.log1p(-level)
-            warped[i, j] = log_on - log_off
-            log_slope[i, j] = slope.log_() + math.log1p(-_EPS) - log_on - log_off
+        units = _by_powers_of_two(weight, bias)
+        warped = torch.empty_like(z)
+        facts = z.new_empty(3, *z.shape)  # level, slope and the log of the weights' sum
+        parameters = []
+        for block, outer, outer_bias in _blocks(z, weight, layers):
+            settings = _settings(hidden, outer, outer_bias, z[block])
+            parameters.append(settings)
+            for part in _chunks(settings):
+                _forward_units(
+                    settings[:, part],
+                    z[block].view(-1)[part],
+                    units,
+                    facts[:, block].flatten(1)[:, part],
+                )
+        level, slope, _ = facts
+        log_on, log_off = level.log(), torch.log1p(-level)
+        torch.sub(log_on, log_off, out=warped)
+        log_slope = (slope.log() - log_on - log_off).sum(0) + len(z) * math.log1p(-_EPS)
+        ctx.save_for_backward(z, hidden, weight, bias, facts, *layers, *parameters)
         return warped, log_slope
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: BackwardCFunction, grad_warped: Tensor, grad_log: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        settings, z, weight, bias = cast(tuple[Tensor, ...], ctx.saved_tensors)
-        grad_settings, grad_z = torch.empty_like(settings), torch.empty_like(z)
-        grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-        for i, j in _chunks(*z.shape):
-            part = settings[i, :, j]
-            grad, grad_z[i, j] = _units_backward(
-                part, z[i, j], weight, bias, grad_warped[i, j], grad_log[i, j]
+    ) -> tuple[Tensor, ...]:
+        z, hidden, weight, bias, facts, *rest = cast(tuple[Tensor, ...], ctx.saved_tensors)
+        n_blocks = len(rest) // 3
+        layers, parameters = rest[: 2 * n_blocks], rest[2 * n_blocks :]
+        units = _by_powers_of_two(weight, bias)
+        plain = torch.cat([weight, bias[:, None]], 1)
+        level, slope, _ = facts
+        upstream = torch.stack(
+            (
+                (1 - _EPS)
+                * (grad_warped / (level * (1 - level)) + grad_log * (1 / (1 - level) - 1 / level)),
+                grad_log / slope,
             )
-            grad_settings[i, :, j] = torch.bmm(weight.T.expand(len(grad), -1, -1), grad)
-            grad_weight += torch.bmm(grad, part.transpose(1, 2)).sum(0)
-            grad_bias += grad.sum((0, 2))
-        return grad_settings, grad_z, grad_weight, grad_bias
+        )
+        grad_z, grad_hidden = torch.empty_like(z), torch.zeros_like(hidden)
+        grad_units, grad_layers = torch.zeros_like(units.T), []
+        for (block, outer, _), settings in zip(_blocks(z, weight, layers), parameters, strict=True):
+            grad_settings = torch.empty_like(settings)
+            for part in _chunks(settings):
+                grad = _backward_units(
+                    settings[:, part],
+                    z[block].view(-1)[part],
+                    units,
+                    facts[:, block].flatten(1)[:, part],
+                    upstream[:, block].flatten(1)[:, part],
+                    grad_z[block].view(-1)[part],
+                )
+                torch.mm(plain.T, grad, out=grad_settings[:, part])
+                grad_units += settings[:, part] @ grad.T
+            flat = grad_settings[:-1].view(len(outer), len(hidden))
+            seen = hidden[:, : outer.shape[1]]
+            grad_layers += [flat @ seen, flat.sum(1)]
+            grad_hidden[:, : outer.shape[1]].addmm_(flat.T, outer)
+        return grad_z, grad_hidden, grad_units[:-1].T, grad_units[-1], *grad_layers
 
 
-def _chunks(n_dimensions: int, n_columns: int) -> Iterator[tuple[slice, slice]]:
-    rows = max(1, _CHUNK_VALUES // max(n_columns, 1))
-    for i in range(0, n_dimensions, rows):
-        for j in range(0, n_columns, _CHUNK_VALUES):
-            yield slice(i, i + rows), slice(j, j + _CHUNK_VALUES)
+def _blocks(
+    z: Tensor, weight: Tensor, layers: Sequence[Tensor]
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield the dimensions of each block, and its layer."""
+    start = 0
+    for outer, outer_bias in zip(layers[::2], layers[1::2], strict=True):
+        stop = start + len(outer) // weight.shape[1] if len(outer) else len(z)
+        yield slice(start, stop), outer, outer_bias
+        start = stop
 
 
-def _units(
-    settings: Tensor, z: Tensor, weight: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return alpha, a, w, s and 1 - s, each (D, m, n): sums over units vectorize along n."""
-    # Expanded by hand: a matrix times a batch would be folded, which copies the batch.
-    weights = weight.expand(len(settings), -1, -1)
-    alpha, beta, omega = torch.baddbmm(bias[:, None], weights, settings).chunk(3, 1)
+def _settings(hidden: Tensor, outer: Tensor, outer_bias: Tensor, z: Tensor) -> Tensor:
+    """Return the parameters of a block of values, (p + 1, D n); the last row is 1, for the bias."""
+    width = len(outer) // len(z)
+    settings = hidden.new_empty(width + 1, z.numel())
+    settings[-1] = 1
+    seen = hidden[:, : outer.shape[1]].T
+    if width:
+        torch.addmm(
+            outer_bias[:, None], outer, seen, out=settings[:-1].view(len(outer), len(hidden))
+        )
+    return settings
+
+
+def _by_powers_of_two(weight: Tensor, bias: Tensor) -> Tensor:
+    """Return (weight, bias) with omega times log2 e, as torch's exp2 takes a third of its exp's time."""
+    units = torch.cat([weight, bias[:, None]], 1)
+    units[2 * len(units) // 3 :] *= 1 / math.log(2)
+    return units
+
+
+def _chunks(settings: Tensor) -> Iterator[slice]:
+    n_values = settings.shape[1]
+    return (slice(i, i + _CHUNK_VALUES) for i in range(0, n_values, _CHUNK_VALUES))
+
+
+def _forward_units(settings: Tensor, z: Tensor, units: Tensor, facts: Tensor) -> None:
+    """Write level, slope and log of the sum of the unnormalized weights, (3, n), into `facts`."""
+    alpha, beta, omega = (units @ settings).chunk(3)  # (m, n) each
+    top = omega.amax(0)
+    weights = omega.sub_(top).exp2_()
+    total = weights.sum(0)
     a = F.softplus(alpha)
-    t = torch.addcmul(beta, a, z[:, None])
+    t = beta.addcmul_(a, z)
+    weights.mul_(torch.sigmoid(t, out=alpha))
+    level, slope, log_total = facts
+    torch.div(weights.sum(0), total, out=level).mul_(1 - _EPS).add_(_EPS / 2)
     # 1 - s as sigmoid(-t), because the difference is exactly 0 from t = 17 on.
-    return alpha, a, torch.softmax(omega, 1), torch.sigmoid(t), torch.sigmoid(t.neg())
+    weights.mul_(t.neg_().sigmoid_()).mul_(a)
+    torch.div(weights.sum(0), total, out=slope).clamp_(min=_SLOPE_FLOOR)
+    torch.add(top, total.log2(), out=log_total)
 
 
-def _units_backward(
-    settings: Tensor, z: Tensor, weight: Tensor, bias: Tensor, grad_warped: Tensor, grad_log: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of (alpha, beta, omega), (D, 3 m, n), and of z, (D, n)."""
-    alpha, a, w, s, off = _units(settings, z, weight, bias)
+def _backward_units(
+    settings: Tensor, z: Tensor, units: Tensor, facts: Tensor, upstream: Tensor, grad_z: Tensor
+) -> Tensor:
+    """Return the gradient of (alpha, beta, omega), (3 m, n), and write that of z."""
+    level, slope, log_total = facts
+    grad_mean, grad_slope = upstream
+    grad = units @ settings
+    alpha, beta, omega = grad.chunk(3)
+    a = F.softplus(alpha)
+    t = beta.addcmul_(a, z)
+    w = omega.sub_(log_total).exp2_()
+    s = torch.sigmoid(t)
+    off = t.neg_().sigmoid_()
+    # The center of the gradient of the softmax: the mean of what it weighs.
+    center = (level - _EPS / 2).div_(1 - _EPS).mul_(grad_mean).addcmul_(grad_slope, slope)
     ws = w * s
     kernel = ws * off
-    steep = kernel * a
-    mean, slope = ws.sum(1), steep.sum(1)
-    level = mean * (1 - _EPS) + _EPS / 2
-    grad_mean = (1 - _EPS) * (
-        grad_warped / (level * (1 - level)) + grad_log * (1 / (1 - level) - 1 / level)
-    )
-    grad_slope = grad_log / slope.clamp(min=_SLOPE_FLOOR)
-    center = (grad_mean * mean + grad_slope * slope)[:, None]
-    grad_mean, grad_slope = grad_mean[:, None], grad_slope[:, None]
-    # In place from here on: this function spends its time on the (D, m, n) arrays.
-    grad = alpha.new_empty(len(alpha), len(bias), alpha.shape[2])
-    grad_alpha, grad_t, grad_omega = grad.chunk(3, 1)
-    torch.sub(off, s, out=grad_t).mul_(steep).mul_(grad_slope).addcmul_(kernel, grad_mean)
-    torch.mul(kernel, grad_slope, out=grad_alpha).addcmul_(grad_t, z[:, None])
-    grad_alpha.mul_(alpha.sigmoid())
-    torch.mul(ws, grad_mean, out=grad_omega).addcmul_(steep, grad_slope)
-    grad_omega.addcmul_(w, center, value=-1)
-    return grad, (grad_t * a).sum(1)
+    torch.sub(off, s, out=s)
+    steep = kernel * grad_slope
+    raised = steep * a
+    grad_t = torch.mul(raised, s, out=beta).addcmul_(kernel, grad_mean)
+    alpha.sigmoid_().mul_(steep.addcmul_(grad_t, z))
+    w.mul_(center).neg_().add_(raised).addcmul_(ws, grad_mean)
+    torch.sum(a.mul_(grad_t), 0, out=grad_z)
+    return grad
