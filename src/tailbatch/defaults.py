@@ -34,6 +34,8 @@ class Recipe:
         Fields of `tailbatch.results.TrainingPlan`, whose own defaults are the paper's.
     scale
         How features are scaled, as for `tailbatch.data.fit_scaling`.
+    cross_fit
+        How many parts the estimator holds out in turn; 0 splits off validation rows.
 
     Examples
     --------
@@ -43,6 +45,7 @@ class Recipe:
 
     plan: Mapping[str, Any]
     scale: str
+    cross_fit: int = 0
 
 
 _SOUND = Recipe(
@@ -62,6 +65,7 @@ _SOUND = Recipe(
         "evaluate_every": 1_000_000,
     },
     scale="auto",
+    cross_fit=5,
 )
 # The paper's plan, for its own models and for custom modules, with a learning rate at which they
 # converge: at the paper's 1e-4 most are still learning after 100 epochs.

@@ -28,7 +28,9 @@ def test_a_setting_has_one_home(name):
 
 def test_the_selector_draws_batches_of_the_plan():
     classifier = made(batch_size=16, plan__steps=14).fit(X, Y)
-    assert classifier.history_[0].steps == 7  # of 108 training rows
+    assert classifier.history_[0].steps == 8  # of all 120 rows
+    split = made(batch_size=16, plan__steps=14, validation_fraction=0.1).fit(X, Y)
+    assert split.history_[0].steps == 7  # of 108 training rows
 
 
 def test_a_frame_names_the_columns_that_went_in(tmp_path):

@@ -47,10 +47,10 @@ def test_verbose_prints_the_epochs_of_the_history(capsys):
     classifier = fitted(verbose=1)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].split() == ["epoch", "loss", "Macro-AUC", "seconds"]
-    assert [line.split()[0] for line in printed[2:]] == ["1", "2", "3"]
+    assert [line.split()[0] for line in printed[2:]] == ["1", "2", "3", "predict"]
     best = [line.split()[0] for line in printed if " * " in line]
     assert best[-1] == str(classifier.best_epoch_)
-    for epoch, line in zip(classifier.history_, printed[2:], strict=True):
+    for epoch, line in zip(classifier.history_, printed[2:-1], strict=True):
         assert f"{epoch.validation['macro_auc']:.4f}" in line
     fitted()
     assert capsys.readouterr().out == ""

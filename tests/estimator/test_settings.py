@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tailbatch.errors import DataError, ModelError, TrainingError
+from tailbatch.errors import DataError, ModelError, SettingError, TrainingError
 from tailbatch.estimator import TailbatchClassifier
 from tailbatch.training import Callback
 
@@ -68,19 +68,28 @@ def test_settings_are_read_changed_and_cloned():
         ),
         ({"plan__best_by": ["macro_auc"]}, TrainingError, "unknown plan__best_by"),
         (
-            {"plan__early_stopping": 3, "validation_fraction": 0},
+            {"plan__early_stopping": 3, "validation_fraction": 0, "cross_fit": 0},
             DataError,
             "plan__early_stopping=3 needs validation rows: set validation_fraction above 0",
         ),
         (
-            {"thresholds": "tuned", "validation_fraction": 0},
+            {"thresholds": "tuned", "validation_fraction": 0, "cross_fit": 0},
             DataError,
             'thresholds="tuned" needs validation rows: set validation_fraction above 0',
         ),
         ({"thresholds": [0.5] * 6}, ModelError, "one probability for each of 2 labels, got 6"),
         ({"thresholds": [0.5, 1.0]}, ModelError, "a probability between 0 and 1"),
         ({"thresholds": ["a", "b"]}, ModelError, "a probability between 0 and 1"),
-        ({"thresholds": None}, ModelError, "a probability between 0 and 1"),
+        ({"objective": "precision>=2"}, DataError, 'must be "f1", or a level between 0 and 1'),
+        ({"objective": {"bgu": "f1"}}, DataError, "objective: unknown label 'bgu'"),
+        ({"objective": ["f1"]}, DataError, "one entry for each of 2 labels, got 1"),
+        ({"objective": "recall>=0.8", "thresholds": 0.5}, DataError, "leave thresholds out"),
+        ({"cross_fit": 1}, DataError, "cross_fit=1 would hold out every row: choose 0"),
+        ({"cross_fit": -1}, SettingError, "cross_fit must be"),
+        ({"cross_fit": 41}, DataError, "cross_fit=41 needs as many rows, and there are 40"),
+        ({"cross_fit": 5, "validation_fraction": 0.2}, DataError, "both hold out rows"),
+        ({"model__parts": 3}, TrainingError, "model__parts is the setting cross_fit"),
+        ({"time_limit": 0}, SettingError, "time_limit must be a number above 0"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named_before_training(settings, error, message):

@@ -6,7 +6,7 @@ import pytest
 from tailbatch.data import MultiLabelDataset
 from tailbatch.errors import DataError, ModelError, TrainingError
 from tailbatch.estimator import TailbatchClassifier
-from tailbatch.estimator.fitting import weights_of_positives
+from tailbatch.estimator.decisions import weights_of_positives
 from tailbatch.selection import make_selector
 from tailbatch.training import Callback
 
@@ -52,7 +52,8 @@ def test_rows_without_weight_teach_nothing():
     wrong[::3] = ~wrong[::3]
     weight = np.ones(90)
     weight[::3] = 0
-    settings = {**FAST, "validation_fraction": 0, "strategy": "random", "model__prior_bias": False}
+    settings = {**FAST, "cross_fit": 0, "validation_fraction": 0, "strategy": "random"}
+    settings["model__prior_bias"] = False
     fits = [
         TailbatchClassifier(**settings).fit(X, labels, sample_weight=weight).predict_proba(X)
         for labels in (Y, wrong)

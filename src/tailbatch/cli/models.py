@@ -110,12 +110,31 @@ def _fit(
             help="Plain shuffled epochs at the start; the default depends on the model, at most a tenth."
         ),
     ] = None,
+    cross_fit: Annotated[
+        int | None,
+        typer.Option(
+            help="Parts of the rows, each held out from some members; 0: none. By default 5 for ensemble."
+        ),
+    ] = None,
     validation_fraction: Annotated[
-        float, typer.Option(help="Share of the rows held out to choose the best epoch.")
-    ] = defaults.VALIDATION_FRACTION,
+        float | None,
+        typer.Option(
+            help="Share of the rows to split off instead; by default a tenth without parts."
+        ),
+    ] = None,
     thresholds: Annotated[
-        str, typer.Option(help="Probability above which a label is predicted; or tuned, per label.")
-    ] = "0.5",
+        str,
+        typer.Option(
+            help="Probability above which a label is predicted; or tuned on held-out rows."
+        ),
+    ] = "tuned",
+    objective: Annotated[
+        str,
+        typer.Option(help="What thresholds are tuned for: f1, 'precision>=0.9' or 'recall>=0.8'."),
+    ] = "f1",
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that training may take.")
+    ] = None,
     random_state: Annotated[
         int, typer.Option("--seed", help="The same seed gives the same model.")
     ] = defaults.SEED,
@@ -145,7 +164,7 @@ def _fit(
 
       tailbatch fit yeast --model dela --strategy adaptive --out model --lr 0.001
 
-      tailbatch fit mine.csv --labels tags --text subject --out model --thresholds tuned
+      tailbatch fit mine.csv --labels tags --text subject --out model --objective 'recall>=0.8'
 
       tailbatch fit debtags --out model --strategy random --loss weighted_bce
 
@@ -189,8 +208,11 @@ def _fit(
             batch_size=batch_size,
             lr=lr,
             warm_up_epochs=warm_up_epochs,
+            cross_fit=cross_fit,
             validation_fraction=validation_fraction,
-            thresholds=_number_or_word(thresholds),
+            thresholds=None if thresholds == "tuned" else _number_or_word(thresholds),
+            objective=objective,
+            time_limit=time_limit,
             label_names=tuple(dataset.label_names),
             columns=_columns(dataset),
             device=device,
@@ -461,12 +483,15 @@ def write_table(table: "pd.DataFrame", out: Path, suffix: str = "") -> None:
 
 def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
     from tailbatch.cli.display import scores_text
+    from tailbatch.estimator.decisions import decision_said
 
     best = classifier.history_[classifier.best_epoch_ - 1]
     scores = "".join(f", {text}" for text in scores_text(best))
     typer.echo(f"Best epoch {best.number} of {len(classifier.history_)}{scores}")
     if classifier.selection_pressure == "auto":
         typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")
+    said = decision_said(classifier.facts_, classifier.thresholds_, is_binary=False)
+    typer.echo(said[0].upper() + said[1:])
     folder = shlex.quote(str(out))
     typer.echo(f"The model and its card are in {folder}.")
     typer.echo(f"Next: tailbatch predict {folder} DATA --out labels.csv")

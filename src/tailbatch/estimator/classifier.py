@@ -1,13 +1,15 @@
 """The estimator: scikit-learn's API over the training loop."""
 
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -16,24 +18,16 @@ from tailbatch.data import Columns, Features, MultiLabelDataset, Scaling
 from tailbatch.data.columns import giveaway
 from tailbatch.data.dataset import checked_features, stored_by_values
 from tailbatch.data.labels import label_sets
-from tailbatch.errors import DataError, ModelError, check_number, setting
-from tailbatch.estimator.fitted import (
-    CARD,
-    FITTED,
-    Fitted,
-    training_facts,
-)
-from tailbatch.estimator.fitting import (
-    Fit,
-    NestedSettings,
+from tailbatch.errors import DataError, ModelError, setting
+from tailbatch.estimator.decisions import (
+    HeldOut,
     decided_thresholds,
-    dense,
-    divided,
-    logits_of,
-    plan_of,
-    probabilities_of,
+    decision_said,
+    objectives_of,
     weights_of_positives,
 )
+from tailbatch.estimator.fitted import CARD, FITTED, Fitted, training_facts
+from tailbatch.estimator.fitting import Fit, NestedSettings, divided, logits_of, plan_of
 from tailbatch.estimator.history import EpochTable, History
 from tailbatch.estimator.inputs import (
     Labels,
@@ -49,6 +43,7 @@ from tailbatch.estimator.inputs import (
 )
 from tailbatch.files import replacing
 from tailbatch.losses import LossLike
+from tailbatch.metrics.scored import dense_labels
 from tailbatch.models import ModuleFactory, MultiLabelModel
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import StrategyLike
@@ -95,13 +90,23 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         See `tailbatch.results.TrainingPlan`. None is what suits the model
         (`tailbatch.defaults.recipe_of`): for ``"ensemble"`` five epochs or 1,000 steps, whichever is
         more; for the others the paper's plan at a rate of 1e-3.
+    cross_fit
+        How many parts the rows are dealt to, stratified by label. Each part is held out from a fifth of
+        the members (for five parts), so all rows train, and all have an honest score: thresholds,
+        probabilities and the card rest on these. Within ``"ensemble"`` it takes one training; other
+        models are trained once for each part, which also chooses the epoch, and averaged. 0 is off. None
+        is 5 for ``"ensemble"``, unless validation rows are split off or given, and else 0.
     validation_fraction
-        Share of the rows, stratified by label, that chooses the best epoch; 0 keeps the last one.
+        Share of the rows, stratified by label, that is split off for the same purpose and to choose the
+        best epoch; 0 keeps the last one. None is a tenth without `cross_fit`.
     thresholds
-        The probability above which a label is predicted, one for all or one for each; or ``"tuned"``: for
-        each label one with a good F on the validation rows, the nearer to a common one the fewer
-        positives it has there (`tailbatch.metrics.tune_thresholds`). Few rows of a rare label reach 0.5,
-        so for F or recall on rare labels choose ``"tuned"``.
+        The probability above which a label is predicted, one for all or one for each; or ``"tuned"`` by
+        the objective on held-out rows: the fewer positives a label has, the nearer to a common one
+        (`tailbatch.metrics.tune_thresholds`). None is ``"tuned"`` for many labels, of which few rows with
+        a rare one reach 0.5; and 0.5 for a (n,) Y, with `class_weight`, and without held-out rows.
+    objective
+        What thresholds are tuned for: ``"f1"``, a level such as ``"precision>=0.9"`` or
+        ``"recall>=0.8"``, or a list or a table by label name with one for each.
     missing_labels
         ``"error"`` refuses NaN in Y, naming row and column; ``"mask"`` learns from the labels that are
         there: a missing one costs nothing, no metric counts it, and no threshold is tuned on it. C2AE,
@@ -136,6 +141,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         Listeners to the training, see `tailbatch.training.Callback`.
     checkpoint_folder
         Where to save a training in progress, and to resume from if `fit` is called again as before.
+    time_limit
+        Seconds that training may take: the learning rate falls to zero by then. Where that ends a
+        training early, another machine or moment gives another model.
     **model__options
         Nested settings: ``model__latent=64`` for the model's hyperparameters, ``loss__power=1.0`` for
         options of the loss, ``strategy__power=1.0`` for options of `make_selector`,
@@ -151,6 +159,12 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         The two classes of a one-dimensional Y, else ``0 ... n_labels - 1``.
     thresholds_
         (q,) probabilities above which each label is predicted.
+    oof_scores_
+        (n, q) probability of each label for each training row, by members that have not seen it; None
+        without `cross_fit`. Not saved.
+    calibration_
+        The `tailbatch.metrics.held_out.Calibration` of logits to probabilities; None where it was not
+        fitted, for want of held-out rows.
     minority_labels_
         (q,) whether a label is rare in the training rows (`tailbatch.imbalance.rare_labels`).
     selection_pressure_
@@ -163,7 +177,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
     columns_
         How the columns of a data frame become features, None for numbers.
     facts_
-        What the model card tells: sizes, and how well each label is found on the validation rows.
+        What the model card tells: sizes, and how well each label is found on held-out rows.
 
     Notes
     -----
@@ -201,8 +215,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         lr: float | None = None,
         weight_decay: float | None = None,
         warm_up_epochs: int | None = None,
-        validation_fraction: float = defaults.VALIDATION_FRACTION,
-        thresholds: float | str | Sequence[float] = 0.5,
+        cross_fit: int | None = None,
+        validation_fraction: float | None = None,
+        thresholds: float | str | Sequence[float] | None = None,
+        objective: str | Sequence[str] | Mapping[str, str] = "f1",
         missing_labels: str = "error",
         scale: bool | str | None = None,
         label_names: Sequence[str] | None = None,
@@ -214,6 +230,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         verbose: int = 0,
         callbacks: Sequence[Callback] = (),
         checkpoint_folder: str | Path | None = None,
+        time_limit: float | None = None,
         **model__options: Any,
     ) -> None:
         self.model = model
@@ -226,8 +243,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         self.lr = lr
         self.weight_decay = weight_decay
         self.warm_up_epochs = warm_up_epochs
+        self.cross_fit = cross_fit
         self.validation_fraction = validation_fraction
         self.thresholds = thresholds
+        self.objective = objective
         self.missing_labels = missing_labels
         self.scale = scale
         self.label_names = label_names
@@ -239,6 +258,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint_folder = checkpoint_folder
+        self.time_limit = time_limit
         self._set_nested(model__options)
 
     def __sklearn_tags__(self) -> Any:
@@ -255,9 +275,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         validation_data: tuple[Any, Any] | None = None,
     ) -> Self:
-        """Split off validation rows, train, and keep the best epoch's weights.
+        """Train on all rows, each held out from some members, and decide by the scores of these.
 
         Parameters
         ----------
@@ -269,50 +290,110 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             columns name the labels; a list or set of names for each row, such as
             ``[["bug", "billing"], []]``; or (n,) with two classes.
         sample_weight
-            (n,) what each row's share of the objective is multiplied by, relative to the mean. Validation
+            (n,) what each row's share of the objective is multiplied by, relative to the mean. Held-out
             scores and the losses that select batches are not weighted.
+        groups
+            (n,) the group of each row, such as a patient or an author, whose rows are held out together.
         validation_data
-            ``(X, Y)`` to choose the epoch and tune thresholds on, in place of a share of the rows.
+            ``(X, Y)`` to choose the epoch and tune thresholds on, in place of rows of X.
         """
         # Everything a user can get wrong is looked at before anything is trained.
         settings = self.get_params(deep=False)
         plan, seed = plan_of(settings), seed_of(self.random_state)
-        check_number("validation_fraction", self.validation_fraction, least=0, below=1)
-        if validation_data is None and not self.validation_fraction:
-            self._refuse_without_validation(plan)
-        if self.verbose:
-            settings["callbacks"] = (*self.callbacks, EpochTable(plan.best_by))
         start, scale = self._start()
         data = self._training_data(X, y)
-        held_out = None if validation_data is None else self._validation_data(validation_data)
-        thresholds = checked_thresholds(self.thresholds, data.n_labels)
+        given = None if validation_data is None else self._validation_data(validation_data)
+        objectives = objectives_of(self.objective, self.label_names_)
+        parts, kept, part, scaling = divided(
+            data, given, settings, groups=groups, scale=scale, seed=seed
+        )
+        part, rows_digest = self._same_parts(start, data, part)
+        is_held_out = part is not None or parts.validation.n_samples > 0
+        thresholds = self._fixed_thresholds(plan, is_held_out=is_held_out)
         weights = costs = None
         if sample_weight is not None:
-            weights = checked_sample_weight(sample_weight, data.n_samples)
-        parts, kept, scaling = divided(
-            data, held_out, fraction=self.validation_fraction, scale=scale, seed=seed
-        )
-        if weights is not None:
-            # A mean of 1 over the rows that are trained on, so that lr and decay mean what they say.
-            weights = weights[kept] / weights[kept].mean()
+            weights = checked_sample_weight(sample_weight, data.n_samples, kept)
         if self.class_weight is not None:
             classes = self.classes_ if self._is_binary else None
             costs = weights_of_positives(self.class_weight, parts.train, classes)
-        best = Fit(settings, plan, parts, weights, costs, seed, start).train()
+        if self.verbose:
+            settings["callbacks"] = (*self.callbacks, EpochTable(plan.best_by))
+        fit = Fit(settings, plan, parts, part, weights, costs, seed, start)
+        best = fit.train()
         # Only now, so that a fit that fails leaves the model of an earlier one with its own scaling.
         self.selection_pressure_, self.model_, self.scaling_ = best.pressure, best.model, scaling
         self.best_epoch_ = best.training.best_epoch
         self.history_ = History(
             best.training.epochs, best_epoch=self.best_epoch_, best_by=plan.best_by
         )
-        self.minority_labels_ = parts.minority
-        # The kept epoch's, calibrated as `predict` calibrates them.
-        scores = None
-        if parts.validation.n_samples:
-            scores = probabilities_of(logits_of(self.model_, parts.validation.X))
-        self.thresholds_ = decided_thresholds(thresholds, costs, parts.validation, scores)
-        self.facts_ = training_facts(parts, self.thresholds_, scores)
+        self._dealt = rows_digest, part
+        self.minority_labels_, self.calibration_, self.oof_scores_ = parts.minority, None, None
+        held_out = None
+        if best.logits is not None:
+            # A tenth of the rows is too few to find more than thresholds on.
+            calibrated = part is not None or given is not None
+            held_out, self.calibration_ = HeldOut.of(
+                fit.held_out, parts.minority, best.logits, part, calibrated=calibrated
+            )
+            if part is not None:
+                self.oof_scores_ = held_out.probabilities
+        self.thresholds_ = decided_thresholds(thresholds, costs, held_out, objectives)
+        tuned_for = objectives if thresholds is None else None
+        self.facts_ = training_facts(parts, self.thresholds_, held_out, tuned_for)
+        said = decision_said(self.facts_, self.thresholds_, is_binary=self._is_binary)
+        _log.info("%s", said)
+        if self.verbose:
+            sys.stdout.write(f"{said}\n")
         return self
+
+    def _same_parts(
+        self,
+        start: MultiLabelModel | None,
+        data: MultiLabelDataset,
+        part: NDArray[np.int64] | None,
+    ) -> tuple[NDArray[np.int64] | None, str]:
+        """Return the parts of the fit that is continued, if its rows are these, and their digest."""
+        if part is None or not self.warm_start:
+            return part, ""
+        digest, (former, dealt) = data.digest, getattr(self, "_dealt", ("", None))
+        if digest == former and dealt is not None and dealt.max() == part.max():
+            return dealt, digest
+        if start is not None:
+            _log.warning(
+                "warm_start: these are not the rows of the former fit, so members may have learned from "
+                "rows they hold out now; scores, thresholds and the card look better than they are"
+            )
+        return part, digest
+
+    def _fixed_thresholds(
+        self, plan: TrainingPlan, *, is_held_out: bool
+    ) -> NDArray[np.float64] | None:
+        """Return the thresholds that are given, (q,); None if they are to be tuned on held-out rows."""
+        needs = {
+            f"plan__early_stopping={plan.early_stopping}": plan.early_stopping is not None,
+            'selection_pressure="auto"': self.selection_pressure == "auto",
+            'thresholds="tuned"': isinstance(self.thresholds, str) and self.thresholds == "tuned",
+            f"objective={self.objective!r:.60}": self.objective != "f1",
+        }
+        for asked, is_asked in needs.items():
+            if is_asked and not is_held_out:
+                raise DataError(
+                    f"{asked} needs validation rows: set {setting('validation_fraction')} above 0 or "
+                    "cross_fit=5, or give validation_data"
+                )
+        given: Any = self.thresholds
+        if given is None and self.objective == "f1":
+            # Costs and scikit-learn's two classes have a threshold of their own.
+            own = self._is_binary or self.class_weight is not None or not is_held_out
+            given = 0.5 if own else "tuned"
+        elif given is None:
+            given = "tuned"
+        elif self.objective != "f1" and not isinstance(given, str):
+            raise DataError(
+                f"objective={self.objective!r:.60} is what thresholds are tuned for: leave "
+                f"{setting('thresholds')} out"
+            )
+        return checked_thresholds(given, len(self.label_names_))
 
     def _start(self) -> tuple[MultiLabelModel | None, bool | str | Scaling]:
         """Return the model to start from, if any, and the scaling to fit, or to keep."""
@@ -327,11 +408,14 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         if self.scaling_ is not None:
             features = self.scaling_.transform(features)
         logits = logits_of(self.model_, features)
+        if self.calibration_ is not None:
+            logits = self.calibration_(logits).astype(np.float32)
         return logits[:, 0] if self._is_binary else logits
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return each label's probability, (n, q); for a (n,) Y both classes' probabilities, (n, 2)."""
-        probabilities = probabilities_of(self.decision_function(X))
+        # Double precision keeps confident scores apart, and below 1.
+        probabilities: NDArray[np.float64] = expit(self.decision_function(X).astype(np.float64))
         if self._is_binary:
             return np.column_stack([1 - probabilities, probabilities])
         return probabilities
@@ -372,9 +456,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             accuracy: float = super().score(X, y, sample_weight)
             return accuracy
         labels = self._labels(y)
-        right = self.predict(X) == dense(labels.values)
+        right = self.predict(X) == dense_labels(labels.values)
         if labels.missing is not None:  # what nobody knows cannot be wrong
-            right |= dense(labels.missing)
+            right |= dense_labels(labels.missing)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return float(np.average(right.all(axis=1), weights=weights))
 
@@ -514,17 +598,3 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
                 f"{list(self.label_names_)!r:.80}"
             )
         return read_labels(Y, self.label_names_, self.missing_labels)
-
-    # ---- model ------------------------------------------------------------------------------
-
-    def _refuse_without_validation(self, plan: TrainingPlan) -> None:
-        """Refuse settings that need validation rows, before anything is trained."""
-        for asked, is_asked in (
-            (f"plan__early_stopping={plan.early_stopping}", plan.early_stopping is not None),
-            ('thresholds="tuned"', isinstance(self.thresholds, str) and self.thresholds == "tuned"),
-        ):
-            if is_asked:
-                raise DataError(
-                    f"{asked} needs validation rows: set {setting('validation_fraction')} above 0, "
-                    "or give validation_data"
-                )

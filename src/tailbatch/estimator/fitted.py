@@ -1,7 +1,7 @@
 """What a fit leaves behind: facts, the state that is saved and restored, and the model card."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
@@ -13,29 +13,33 @@ from numpy.typing import NDArray
 import tailbatch
 from tailbatch.data import SCALINGS, FittedColumns, Parts, Scaling
 from tailbatch.errors import ModelError, markdown_escaped, printable
+from tailbatch.estimator.decisions import HeldOut, decision_said, learning_said
 from tailbatch.estimator.fitting import logits_of, nested, plan_of
 from tailbatch.estimator.history import History
 from tailbatch.imbalance import label_cardinality, label_counts, mean_imbalance_ratio
-from tailbatch.metrics import METRICS, by_label, evaluate
-from tailbatch.models import ModuleFactory, MultiLabelModel, restore_model
+from tailbatch.metrics import METRICS
+from tailbatch.metrics.held_out import Calibration
+from tailbatch.models import CrossFitted, ModuleFactory, MultiLabelModel, restore_model
 from tailbatch.selection import STRATEGIES
 from tailbatch.training import Epoch, choose_device
 
 CARD = "README.md"
-_SHOWN = ("macro_auc", "macro_average_precision", "macro_f", "minority_average_precision",
-          "minority_macro_f", "hamming_loss")  # fmt: skip
 _SHOWN_COLUMNS = 50
 _PLANNED = ("batch_size", "lr", "weight_decay", "warm_up_epochs")
 #: What None stands for where nothing else says so.
 _UNSET = {
     "class_weight": "none",
+    "cross_fit": 0,
     "loss": "the model's own",
     "selection_pressure": "the strategy's own",
 }
 
 
 def training_facts(
-    parts: Parts, thresholds: NDArray[np.float64], scores: NDArray[np.float64] | None
+    parts: Parts,
+    thresholds: NDArray[np.float64],
+    held_out: HeldOut | None,
+    tuned_for: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Return what is worth keeping of the training rows, as plain values.
 
@@ -45,13 +49,18 @@ def training_facts(
         Training and validation rows.
     thresholds
         (q,) above which a label is predicted.
-    scores
-        (m, q) probabilities of the validation rows, None without such rows.
+    held_out
+        Rows with scores of members that have not seen them, None without such rows.
+    tuned_for
+        Each label's objective, None for thresholds that were given.
     """
-    train, validation = parts.train, parts.validation
+    train = parts.train
     facts: dict[str, Any] = {
         "training_rows": train.n_samples,
-        "validation_rows": validation.n_samples,
+        "validation_rows": parts.validation.n_samples,
+        "held_out_rows": 0 if held_out is None else held_out.rows.n_samples,
+        "parts": 0 if held_out is None or held_out.part is None else int(held_out.part.max()) + 1,
+        "tuned_for": None if tuned_for is None else list(tuned_for),
         "features": train.n_features,
         "positives": label_counts(train.Y).tolist(),
         "label_cardinality": label_cardinality(train.Y),
@@ -64,13 +73,7 @@ def training_facts(
             "python": platform.python_version(),
         },
     }
-    if scores is not None:
-        table = by_label(validation.Y, scores, thresholds)
-        facts["by_label"] = {name: values.tolist() for name, values in table.items()}
-        facts["metrics"] = evaluate(
-            validation.Y, scores, minority=parts.minority, thresholds=thresholds, only=_SHOWN
-        )
-    return facts
+    return facts if held_out is None else facts | held_out.judged(thresholds, tuned_for)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -92,6 +95,7 @@ class Fitted:
     best_epoch_: int
     minority_labels_: NDArray[np.bool_]
     thresholds_: NDArray[np.float64]
+    calibration_: Calibration | None
     facts_: dict[str, Any]
 
     def state(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,6 +125,8 @@ class Fitted:
             "label_names": list(self.label_names_),
             "classes": self.classes_.tolist() if is_binary else None,
             "thresholds": self.thresholds_,
+            "calibration": None if self.calibration_ is None else vars(self.calibration_),
+            "fits": len(model.fits) if isinstance(model, CrossFitted) else 0,
             "minority_labels": self.minority_labels_,
             "scaling": None if scaling is None else {"kind": scaling.name, **asdict(scaling)},
             "selection_pressure": self.selection_pressure_,
@@ -163,14 +169,7 @@ class Fitted:
             int(state["best_epoch"]),
             (Epoch(**epoch) for epoch in state["history"]),
         )
-        model = restore_model(
-            settings["model"],
-            n_features,
-            n_labels,
-            state["hyperparameters"],
-            state["weights"],
-            state["loss"],
-        )
+        model = _model(settings["model"], n_features, n_labels, state)
         model = model.to(choose_device(device)).eval()
         # One row tells: a weight that is not a number spoils every score.
         if not np.isfinite(logits_of(model, np.zeros((1, n_features)))).all():
@@ -188,6 +187,7 @@ class Fitted:
             best_epoch_=best_epoch,
             minority_labels_=_numbers(state["minority_labels"], n_labels) > 0,
             thresholds_=_numbers(state["thresholds"], n_labels),
+            calibration_=_calibration(state["calibration"], n_labels),
             facts_=dict(state["facts"]),
         )
 
@@ -204,7 +204,7 @@ class Fitted:
             "",
             "## Data",
             "",
-            f"- {facts['training_rows']:,} training rows, {facts['validation_rows']:,} validation rows",
+            f"- {facts['training_rows']:,} training rows, {_held_out(facts)}",
             f"- {facts['features']:,} features",
             f"- {facts['label_cardinality']:.2f} labels a row on average (label cardinality)",
             f"- mean imbalance ratio (MeanIR) {facts['mean_imbalance_ratio']:.1f}: the commonest label "
@@ -225,20 +225,47 @@ class Fitted:
         used = _settings_used(settings, self)
         lines += [f"- {name}: {_code(value)}" for name, value in sorted(used.items())]
         lines.append(f"- best epoch: {self.best_epoch_} of {len(self.history_)}")
+        lines += ["", "## What it predicts", ""]
+        is_binary = len(self.classes_) > len(self.label_names_)
+        said = decision_said(facts, self.thresholds_, is_binary=is_binary)
+        lines.append(said[0].upper() + said[1:])
         if "metrics" in facts:
-            lines += ["", "## On the validation rows", ""]
+            lines += ["", "## On held-out rows", ""]
             lines += [
                 f"- {METRICS[name].title}: {value:.4f}"
                 for name, value in facts["metrics"].items()
                 if value == value  # there may be no rare label, or none in the validation rows
             ]
-            lines += ["", *_label_rows(self)]
+            lines += ["", *learning_said(facts, self.label_names_), "", *_label_rows(self)]
         lines += ["", "## Versions", ""]
         lines += [f"- {name} {version}" for name, version in facts["versions"].items()]
         return "\n".join(lines) + "\n"
 
 
 FITTED = tuple(field.name for field in fields(Fitted))
+
+
+def _model(kind: Any, n_features: int, n_labels: int, state: Mapping[str, Any]) -> MultiLabelModel:
+    """Return the trained model, or the models that were each trained without a part."""
+    weights, fits = state["weights"], int(state["fits"])
+    each = [weights]
+    if fits:
+        each = [
+            {name[len(prefix) :]: w for name, w in weights.items() if name.startswith(prefix)}
+            for prefix in (f"fits.{number}." for number in range(fits))
+        ]
+    given = n_features, n_labels, state["hyperparameters"]
+    models = [restore_model(kind, *given, own, state["loss"]) for own in each]
+    return CrossFitted(models) if fits else models[0]
+
+
+def _calibration(values: Mapping[str, Any] | None, n_labels: int) -> Calibration | None:
+    if values is None:
+        return None
+    slope = float(values["slope"])
+    if not 0 < slope < np.inf:
+        raise ValueError(f"the slope of a calibration is above 0, got {slope}")
+    return Calibration(slope, _numbers(values["offsets"], n_labels))
 
 
 def _scaling(values: Mapping[str, Any] | None, n_features: int) -> Scaling | None:
@@ -277,6 +304,7 @@ def _numbers(values: Any, count: int) -> NDArray[np.float64]:
 def _settings_used(settings: Mapping[str, Any], fitted: Fitted) -> dict[str, Any]:
     """Return the settings of a fitted classifier, with what was used where they left it open."""
     left = {"callbacks", "columns", "label_names", "checkpoint_folder", "device", "verbose"}
+    left |= {name for name in ("time_limit", "validation_fraction") if settings[name] is None}
     if settings["random_state"] is None:  # which a model that was loaded does not know either
         left.add("random_state")
     plan = plan_of(settings)
@@ -284,6 +312,8 @@ def _settings_used(settings: Mapping[str, Any], fitted: Fitted) -> dict[str, Any
     used["epochs"] = plan.n_epochs(fitted.facts_["training_rows"])
     used["selection_pressure"] = fitted.selection_pressure_
     shown = {name: value for name, value in settings.items() if name not in left}
+    used["cross_fit"] = fitted.facts_["parts"]
+    used["thresholds"] = "tuned" if fitted.facts_["tuned_for"] else "0.5"
     if shown["scale"] in (None, "auto"):
         shown["scale"] = False if fitted.scaling_ is None else fitted.scaling_.name
     for name, value in (_UNSET | {k: v for k, v in used.items() if v is not None}).items():
@@ -292,21 +322,28 @@ def _settings_used(settings: Mapping[str, Any], fitted: Fitted) -> dict[str, Any
     return {"plan__optimizer": plan.optimizer, "plan__schedule": plan.schedule} | shown
 
 
+def _held_out(facts: Mapping[str, Any]) -> str:
+    """Return which rows were held out."""
+    if facts["validation_rows"]:
+        return f"{facts['validation_rows']:,} validation rows"
+    return "each held out from a part of the members" if facts["held_out_rows"] else "none held out"
+
+
 def _label_rows(fitted: Fitted) -> list[str]:
     """Return the table by label, the rarest first."""
     table, positives = fitted.facts_["by_label"], fitted.facts_["positives"]
     rows = [
-        "The validation rows chose the epoch and the thresholds, so expect a little less on new rows.",
-        "",
-        "| label | minority | training rows | validation rows | AP | AUC | precision | recall | F | "
-        "threshold |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| label | minority | training rows | held-out rows | AP | AUC | precision | recall | F | "
+        "95% of F | threshold |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     # The rarest labels are what the card is read for, and a long table is read from its top.
     for label in np.argsort(positives, kind="stable").tolist():
         numbers = [table[name][label] for name in ("average_precision", "auc", "precision", "recall",
                                                    "f", "threshold")]  # fmt: skip
         cells = ["-" if value != value else f"{value:.3f}" for value in numbers]
+        low, high = table["f_low"][label], table["f_high"][label]
+        cells.insert(-1, "-" if low != low else f"{low:.2f} to {high:.2f}")
         rows.append(
             f"| {markdown_escaped(fitted.label_names_[label])} | "
             f"{'yes' if fitted.minority_labels_[label] else ''} | {int(positives[label]):,} | "

@@ -3,30 +3,40 @@
 import copy
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.base import BaseEstimator
 
+from tailbatch import defaults
 from tailbatch.data import (
     Features,
     MultiLabelDataset,
     Parts,
     Scaling,
     fit_scaling,
+    stratified_parts,
     stratified_split,
 )
-from tailbatch.errors import DataError, ModelError, TrainingError, closest, did_you_mean, setting
-from tailbatch.imbalance import positive_weights
+from tailbatch.errors import (
+    DataError,
+    ModelError,
+    TrainingError,
+    check_number,
+    closest,
+    did_you_mean,
+    setting,
+)
 from tailbatch.losses import Loss, loss_table
 from tailbatch.losses.base import named_notice
-from tailbatch.metrics import METRICS, tune_thresholds
-from tailbatch.models import MODELS, MultiLabelModel, make_model
+from tailbatch.metrics import METRICS, evaluate
+from tailbatch.models import MODELS, CrossFitted, MultiLabelModel, make_model
 from tailbatch.registry import check_known
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import make_selector
@@ -35,6 +45,7 @@ from tailbatch.training import (
     Trainer,
     Training,
     check_scheduler,
+    held_out_logits,
     score_rows,
 )
 
@@ -94,6 +105,8 @@ def nested(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def plan_of(settings: Mapping[str, Any]) -> TrainingPlan:
     """Return the training plan that an estimator's settings ask for."""
     asked = nested(settings, "plan__")
+    if "model__parts" in settings:
+        raise TrainingError("model__parts is the setting cross_fit: write cross_fit=... instead")
     for name in asked:
         if name in _PLANNED:
             raise TrainingError(f"plan__{name} is the setting {name}: write {name}=... instead")
@@ -116,45 +129,60 @@ def plan_of(settings: Mapping[str, Any]) -> TrainingPlan:
     if plan.scheduler is not None:
         check_scheduler(plan)
     check_known("plan__best_by", plan.best_by, METRICS, error=TrainingError)
+    if settings["validation_fraction"] is not None:
+        check_number("validation_fraction", settings["validation_fraction"], least=0, below=1)
+    if settings["time_limit"] is not None:
+        check_number("time_limit", settings["time_limit"], above=0)
     return plan
 
 
 class _Division(NamedTuple):
-    """Scaled parts, the numbers of the training rows among all rows, and what scaled them."""
+    """Scaled rows, which of them are held out from what, and what scaled them.
+
+    `rows` numbers the training rows among all; `part` (n,) is the part of each of them, None where
+    validation rows are held out, or none.
+    """
 
     parts: Parts
     rows: NDArray[np.int64]
+    part: NDArray[np.int64] | None
     scaling: Scaling | None
 
 
 def divided(
     data: MultiLabelDataset,
     held_out: MultiLabelDataset | None,
+    settings: Mapping[str, Any],
     *,
-    fraction: float,
+    groups: Any,
     scale: bool | str | Scaling,
     seed: int,
 ) -> _Division:
-    """Split off validation rows unless some are given, and scale all by what the training rows say.
+    """Deal the rows to parts, or split off validation rows unless some are given, and scale them.
 
     Parameters
     ----------
     data, held_out
         All rows, and validation rows of the user's own.
-    fraction
-        Share of the rows to split off; at least one row, unless it is 0.
+    settings
+        The estimator's: how many parts, or which share of the rows to split off.
+    groups
+        (n,) the group of each row, whose rows stay together; None for none.
     scale
         How, as for `fit_scaling`; or an earlier fit's scaling, which is then kept.
     seed
         The same seed gives the same parts.
     """
-    if fraction and held_out is None:
-        fold = stratified_split(
-            data.Y, validation=max(fraction, 1 / data.n_samples), test=0, seed=seed
-        )
+    fraction, part = settings["validation_fraction"], None
+    n_parts = _n_parts(data, held_out, settings, groups)
+    rows = np.arange(data.n_samples)  # in order, as a split leaves them
+    if n_parts:
+        part = stratified_parts(data.Y, n_parts=n_parts, seed=seed, groups=groups)
+    elif held_out is None and fraction != 0:
+        fraction = defaults.VALIDATION_FRACTION if fraction is None else fraction
+        share = max(fraction, 1 / data.n_samples)
+        fold = stratified_split(data.Y, validation=share, test=0, seed=seed, groups=groups)
         rows, held_out = fold.train, data.take(fold.validation)
-    else:
-        rows = np.arange(data.n_samples)  # in order, as a split leaves them
     train, none = data.take(rows), data.take([])
     held_out = none if held_out is None else held_out
     if train.missing is not None and train.missing.sum() == np.prod(train.missing.shape):
@@ -167,56 +195,62 @@ def divided(
     if scaling is not None:
         train = replace(train, X=scaling.transform(train.X))
         held_out = replace(held_out, X=scaling.transform(held_out.X))
-    return _Division(Parts(train, held_out, none), rows, scaling)
+    return _Division(Parts(train, held_out, none), rows, part, scaling)
+
+
+def _n_parts(
+    data: MultiLabelDataset,
+    held_out: MultiLabelDataset | None,
+    settings: Mapping[str, Any],
+    groups: Any,
+) -> int:
+    """Return the number of parts to cross-fit with, 0 for none."""
+    asked, fraction = settings["cross_fit"], settings["validation_fraction"]
+    if asked is None:
+        if fraction or held_out is not None:
+            return 0
+        # As many as there can be: two rows make two parts.
+        most = data.n_samples if groups is None else len(np.unique(np.asarray(groups)))
+        wanted = min(defaults.recipe_of(settings["model"]).cross_fit, most)
+        return wanted if wanted > 1 else 0
+    check_number("cross_fit", asked, least=0, whole=True)
+    if asked == 1:
+        raise DataError(
+            f"{setting('cross_fit', 1)} would hold out every row: choose 0 for none, or from 2, such as 5"
+        )
+    if not asked:
+        return 0
+    for name, given in (("validation_fraction", fraction), ("validation_data", held_out)):
+        if given is not None and given != 0:
+            raise DataError(
+                f"{setting(name)} and {setting('cross_fit', asked)} both hold out rows: leave one out"
+            )
+    if asked > data.n_samples:
+        raise DataError(
+            f"{setting('cross_fit', asked)} needs as many rows, and there are {data.n_samples}: "
+            "choose fewer parts"
+        )
+    return int(asked)
 
 
 def logits_of(model: MultiLabelModel, X: Features) -> NDArray[np.float32]:
     """Return a model's calibrated logits for scaled features, (n, q)."""
+    return score_rows(lambda x: model.calibrated(model(x)), _rows(model, X))
+
+
+def _rows(model: MultiLabelModel, X: Features) -> Rows:
     device = next(model.parameters()).device
     model.eval()  # a user may have trained it further
-    rows = Rows(X, device, model=model)
-    return score_rows(lambda x: model.calibrated(model(x)), rows)
-
-
-def probabilities_of(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the logits' sigmoid; double precision keeps confident scores apart, and below 1."""
-    probabilities: NDArray[np.float64] = expit(logits.astype(np.float64))
-    return probabilities
-
-
-def decided_thresholds(
-    given: NDArray[np.float64] | None,
-    costs: NDArray[np.float64] | None,
-    held_out: MultiLabelDataset,
-    scores: NDArray[np.float64] | None,
-) -> NDArray[np.float64]:
-    """Return the probability above which each label is predicted, (q,).
-
-    Parameters
-    ----------
-    given
-        What the user asked for, made cheaper by `costs`; None tunes them on held-out rows.
-    costs
-        (q,) how much more missing a label costs than a false alarm; None for as much.
-    held_out, scores
-        Rows that no weight was trained on, and their probabilities (m, q); None without such rows.
-    """
-    if given is not None:
-        return given if costs is None else _costly_thresholds(given, costs)
-    if scores is None:
-        return tune_thresholds(held_out.Y, np.zeros((0, held_out.n_labels)))
-    if held_out.missing is not None:
-        # Probability 0 is never predicted, and a 0 in Y that is not predicted counts nowhere.
-        scores = np.where(dense(held_out.missing), 0, scores)
-    return tune_thresholds(held_out.Y, scores)
+    return Rows(X, device, model=model)
 
 
 class _Attempt(NamedTuple):
-    """A training and what it was trained with."""
+    """A training, what it was trained with, and the logits of the rows that were held out, if any."""
 
     pressure: float | str | None
     model: MultiLabelModel
     training: Training
+    logits: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +265,8 @@ class Fit:
         How to train.
     parts
         Training and validation rows, scaled.
+    part
+        (n,) the part of each training row, None without cross-fitting.
     sample_weight
         (n,) what each training row counts; None for all the same.
     positive_weights
@@ -244,10 +280,31 @@ class Fit:
     settings: Mapping[str, Any]
     plan: TrainingPlan
     parts: Parts
+    part: NDArray[np.int64] | None
     sample_weight: NDArray[np.float64] | None
     positive_weights: NDArray[np.float64] | None
     seed: int
     start: MultiLabelModel | None
+
+    @property
+    def held_out(self) -> MultiLabelDataset:
+        """The rows that some member does not learn from: validation rows, or all of them by parts."""
+        return self.parts.validation if self.part is None else self.parts.train
+
+    @property
+    def _seconds(self) -> float | None:
+        """The time limit of each training."""
+        limit, trainings = self.settings["time_limit"], 1
+        if self.settings["selection_pressure"] == "auto":
+            trainings = len(PRESSURES)
+        if self.part is not None and not self._in_one:
+            trainings *= int(self.part.max()) + 1
+        return None if limit is None else limit / trainings
+
+    @property
+    def _in_one(self) -> bool:
+        """Whether one training holds out all parts."""
+        return getattr(_kind(self.settings["model"]), "cross_fits", False)
 
     def train(self) -> _Attempt:
         """Train with the pressure asked for, or with each of `PRESSURES`, and return the best."""
@@ -255,29 +312,53 @@ class Fit:
         with named_notice(self.parts.train.label_names):
             if self.settings["selection_pressure"] != "auto":
                 return self._attempt(self.settings["selection_pressure"])
-            if self.parts.validation.n_samples == 0:
-                raise DataError(
-                    f'{setting("selection_pressure")}="auto" needs validation rows: '
-                    f"set {setting('validation_fraction')} above 0"
-                )
             return max(map(self._attempt, PRESSURES), key=self._score)
 
     def _attempt(self, pressure: Any) -> _Attempt:
-        settings, plan, train = self.settings, self.plan, self.parts.train
-        checkpoint = settings["checkpoint_folder"]
-        if checkpoint is not None:
-            # Each pressure that is tried resumes from a file of its own.
-            tried = f"-{pressure:g}" if settings["selection_pressure"] == "auto" else ""
-            checkpoint = Path(checkpoint) / f"training{tried}.safetensors"
+        """Train one model: one that holds out the parts itself, or one for each part."""
+        if self.part is None or self._in_one:
+            model, training = self._trained(pressure, self.parts, self.sample_weight, self.part)
+        else:
+            fits = []
+            for number in range(self.part.max() + 1):
+                inside = self.part == number
+                train, weight = self.parts.train, self.sample_weight
+                parts = replace(
+                    self.parts,
+                    train=train.take(np.flatnonzero(~inside)),
+                    validation=train.take(np.flatnonzero(inside)),
+                )
+                weight = None if weight is None else weight[~inside] / weight[~inside].mean()
+                fits.append(self._trained(pressure, parts, weight, number=number))
+            model, training = CrossFitted([model for model, _ in fits]), fits[0][1]
+        logits = None
+        if self.part is not None:
+            rows = _rows(model, self.parts.train.X)
+            part = torch.from_numpy(self.part).to(rows.device)
+            logits = held_out_logits(model, rows, part)
+        elif self.parts.validation.n_samples:
+            logits = logits_of(model, self.parts.validation.X)
+        return _Attempt(pressure, model, training, logits)
+
+    def _trained(
+        self,
+        pressure: Any,
+        parts: Parts,
+        weight: NDArray[np.float64] | None,
+        part: NDArray[np.int64] | None = None,
+        number: int = 0,
+    ) -> tuple[MultiLabelModel, Training]:
+        """Train one model on the training rows of `parts`, the `number`-th of the attempt."""
+        settings, plan, train = self.settings, self.plan, parts.train
+        options = nested(settings, "model__")
+        if part is not None:
+            options["parts"] = int(part.max()) + 1
         model = make_model(
-            settings["model"],
-            train,
-            seed=self.seed,
-            loss=self._loss(),
-            **nested(settings, "model__"),
+            settings["model"], train, seed=self.seed + number, loss=self._loss(), **options
         )
         if self.start is not None:
-            _start_from(self.start, model)
+            fits: Any = self.start.fits if isinstance(self.start, CrossFitted) else [self.start]
+            _start_from(fits[min(number, len(fits) - 1)], model)
         selector = make_selector(
             settings["strategy"],
             train.Y,
@@ -286,20 +367,27 @@ class Fit:
             selection_pressure=pressure,
             warm_up_epochs=plan.warm_up_epochs,
             epochs=plan.n_epochs(train.n_samples),
-            seed=self.seed,
+            seed=self.seed + number,
             loss=model.loss,
             **nested(settings, "strategy__"),
         )
+        checkpoint = settings["checkpoint_folder"]
+        if checkpoint is not None:
+            # Each training resumes from a file of its own.
+            tried = f"-{pressure:g}" if settings["selection_pressure"] == "auto" else ""
+            tried += f"-part-{number}" if number else ""
+            checkpoint = Path(checkpoint) / f"training{tried}.safetensors"
         trainer = Trainer(
             plan,
-            seed=self.seed,
+            seed=self.seed + number,
             device=settings["device"],
             callbacks=settings["callbacks"],
             checkpoint=checkpoint,
+            time_limit=self._seconds,
             metrics=(),  # only the one that chooses the epoch
         )
-        training = trainer.fit(model, self.parts, selector, sample_weight=self.sample_weight)
-        return _Attempt(pressure, model, training)
+        training = trainer.fit(model, parts, selector, sample_weight=weight, part=part)
+        return model, training
 
     def _loss(self) -> Any:
         """Return the loss with its nested options; a ready one as a copy, since it may learn, too."""
@@ -323,114 +411,18 @@ class Fit:
         return {"name": name, **given, **options}
 
     def _score(self, attempt: _Attempt) -> float:
-        """Return how good an attempt is; higher is better."""
-        score = attempt.training.best.validation[self.plan.best_by]
+        """Return how good an attempt is on the rows that were held out; higher is better."""
+        name, rows = self.plan.best_by, self.held_out
+        score = evaluate(
+            rows.Y,
+            expit(attempt.logits),
+            minority=self.parts.minority,
+            only=(name,),
+            missing=rows.missing,
+        )[name]
         if math.isnan(score):  # which `max` would keep if it came first
             return -math.inf
-        return score if METRICS[self.plan.best_by].higher_is_better else -score
-
-
-def weights_of_positives(
-    class_weight: Any, train: MultiLabelDataset, classes: NDArray[Any] | None = None
-) -> NDArray[np.float64] | None:
-    """Return what the positives of each label weigh against its negatives, (q,); None for all the same.
-
-    Parameters
-    ----------
-    class_weight
-        None; ``"balanced"``, negatives over positives of the training rows; for many labels a table from
-        names of labels (or columns) to weights of their positives, q such weights, or scikit-learn's list
-        of a table ``{0: ..., 1: ...}`` per label; for two classes a table from class to weight.
-    train
-        The training rows.
-    classes
-        The two classes of a one-dimensional Y.
-
-    Examples
-    --------
-    >>> Y = np.array([[1, 0], [0, 1], [0, 1], [0, 0]], dtype=bool)
-    >>> train = MultiLabelDataset.from_arrays(np.eye(4), Y, label_names=["bug", "billing"])
-    >>> weights_of_positives("balanced", train).tolist()
-    [3.0, 1.0]
-    >>> weights_of_positives({"bug": 5}, train).tolist()
-    [5.0, 1.0]
-    """
-    if class_weight is None:
-        return None
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise DataError(
-                f'class_weight must be "balanced", a table or a list, got {class_weight!r:.60}'
-            )
-        return positive_weights(train.Y, power=1.0, missing=train.missing)
-    if classes is not None:
-        names = classes.tolist()  # Python's own values, as a table has them for keys
-        negative, positive = _by_name(class_weight, names, "class")
-        return np.array([positive / negative])
-    labels = list(train.label_names)
-    if isinstance(class_weight, Mapping):
-        # Scikit-learn's tables have columns for keys, ours names.
-        named = {
-            labels[key] if isinstance(key, int) and 0 <= key < len(labels) else key: value
-            for key, value in class_weight.items()
-        }
-        return _by_name(named, labels, "label")
-    return _by_position(class_weight, len(labels))
-
-
-def _costly_thresholds(
-    thresholds: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the probabilities above which a label is worth predicting if missing it costs w times more.
-
-    logit t' = logit t - log w: with t = 0.5 a label is predicted where p w > 1 - p.
-
-    Examples
-    --------
-    >>> _costly_thresholds(np.array([0.5]), np.array([3.0]))
-    array([0.25])
-    """
-    return np.asarray(expit(logit(thresholds) - np.log(weights)))
-
-
-def _by_name(table: Any, names: Sequence[Any], what: str) -> NDArray[np.float64]:
-    if not isinstance(table, Mapping):
-        raise DataError(f"class_weight must be a table from {what} to weight, got {table!r:.60}")
-    for key in table:
-        if key not in names:
-            raise DataError(
-                f"class_weight: unknown {what} {key!r:.60}{did_you_mean(key, map(str, names))}"
-            )
-    return _checked([table.get(name, 1) for name in names], table)
-
-
-def _by_position(values: Any, n_labels: int) -> NDArray[np.float64]:
-    listed = list(values) if hasattr(values, "__iter__") else []
-    if len(listed) != n_labels:
-        raise DataError(
-            f"class_weight must have one entry for each of {n_labels} labels, got {len(listed)}"
-        )
-    if all(isinstance(entry, Mapping) for entry in listed):
-        # Only the ratio counts: a false alarm costs 1.
-        pairs = [_by_name(entry, [0, 1], "class") for entry in listed]
-        return np.array([positive / negative for negative, positive in pairs])
-    return _checked(listed, values)
-
-
-def _checked(values: Sequence[Any], given: Any) -> NDArray[np.float64]:
-    try:
-        weights = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        weights = np.zeros(1)  # refused below
-    if weights.ndim != 1 or not (np.isfinite(weights) & (weights > 0)).all():
-        raise DataError(f"class_weight must hold finite numbers above 0, got {given!r:.60}")
-    return weights
-
-
-def dense(labels: Any) -> NDArray[np.bool_]:
-    """Return a label matrix as an array."""
-    values = labels.toarray() if hasattr(labels, "toarray") else np.asarray(labels)
-    return values.astype(bool)
+        return score if METRICS[name].higher_is_better else -score
 
 
 def _start_from(earlier: MultiLabelModel, model: MultiLabelModel) -> None:
@@ -458,9 +450,14 @@ def _suggestion(name: str, own: list[str], model: object) -> str | None:
     return known[near] if near else None
 
 
+def _kind(model: Any) -> Any:
+    """Return the class or function that a model is named by."""
+    return MODELS[model] if isinstance(model, str) else model
+
+
 def _hyperparameters(model: object) -> list[str]:
     try:
-        kind = MODELS[model] if isinstance(model, str) else model
+        kind = _kind(model)
     except ModelError:
         return []
     if not (isinstance(kind, type) and issubclass(kind, MultiLabelModel)):

@@ -80,10 +80,11 @@ def read_labels(Y: Any, names: Sequence[str] | None, missing_labels: str) -> Lab
     return Labels(_filled(Y, where), names, stored_labels(where))
 
 
-def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> Any:
-    """Return a weight for each row, (n,), or None where all rows weigh the same."""
-    if sample_weight is None:
-        return None
+def checked_sample_weight(sample_weight: ArrayLike, n_samples: int, kept: NDArray[np.int64]) -> Any:
+    """Return a weight for each row that is kept, with a mean of 1, or None where all weigh the same.
+
+    `kept` numbers the training rows among all, so that lr and decay mean what they say.
+    """
     try:
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
@@ -102,7 +103,10 @@ def checked_sample_weight(sample_weight: ArrayLike | None, n_samples: int) -> An
             "sample_weight is zero for every row: give at least one row a weight above 0"
         )
     # Without weights a model of one's own need not take any.
-    return None if (weights == weights[0]).all() else weights
+    if (weights == weights[0]).all():
+        return None
+    weights = weights[kept]
+    return weights / weights.mean()
 
 
 def checked_thresholds(thresholds: Any, n_labels: int) -> NDArray[np.float64] | None:

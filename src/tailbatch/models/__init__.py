@@ -24,7 +24,7 @@ from tailbatch.models.mpvae import MPVAE
 from tailbatch.models.paca import PACA
 from tailbatch.models.prior import set_prior_bias
 from tailbatch.models.sparse_linear import SparseLinear, own_gradients
-from tailbatch.models.wrapped import wrap
+from tailbatch.models.wrapped import CrossFitted, wrap
 from tailbatch.registry import Registry
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "MODELS",
     "MPVAE",
     "PACA",
+    "CrossFitted",
     "Ensemble",
     "ModuleFactory",
     "MultiLabelModel",

@@ -210,6 +210,9 @@ class MultiLabelModel(nn.Module, ABC):
     """How its objective compares samples of a batch with each other, if it does: see `Loss`."""
     takes_sparse: bool = False
     """Whether x may also be a sparse CSR tensor; sparse data is then passed that way in training."""
+    cross_fits: ClassVar[bool] = False
+    """Whether its members can hold out rows: it takes the number of ``parts``, `step` each row's
+    ``part`` (b,), and `held_out` scores rows by the members that have not seen their part."""
     takes_missing_labels: ClassVar[bool] = False
     """Whether y may hold NaN in `step`: true if only the loss reads y."""
 
@@ -274,6 +277,10 @@ class MultiLabelModel(nn.Module, ABC):
         objective = over_samples(samples, weights, self.loss)
         terms = {self.loss.name: objective.detach()}
         return Step(objective, logits.detach(), samples.detach(), terms)
+
+    def held_out(self, x: Tensor, part: Tensor) -> Tensor:
+        """Return the logits (b, q) of the members that each row's part (b,) is held out from."""
+        raise ModelError(f"{self.name} holds out no rows")
 
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the logits (b, q) of the labels' probabilities, without the loss's weights.

@@ -47,8 +47,8 @@ class Ensemble(MultiLabelModel):
     prior_bias
         Whether the output biases start at the labels' frequencies in the training rows.
     parts
-        How many parts the training rows are dealt to, each held out from its own members; 1 holds out
-        none.
+        How many parts the training rows are dealt to, each held out from its own members; None holds
+        out none.
 
     Examples
     --------
@@ -63,6 +63,7 @@ class Ensemble(MultiLabelModel):
     """
 
     name = "ensemble"
+    cross_fits = True
     takes_missing_labels = True
     takes_sparse = True
     #: Axis 1 of the output weights (members, hidden, q) is their input, for `AdamMini`.
@@ -80,9 +81,9 @@ class Ensemble(MultiLabelModel):
         input_dropout: float = 0.2,
         linear: bool = True,
         prior_bias: bool = True,
-        parts: int = 1,
+        parts: int | None = None,
     ) -> None:
-        check_sizes(members=members, hidden=hidden, parts=parts)
+        check_sizes(members=members, hidden=hidden, parts=1 if parts is None else parts)
         check_dropout(dropout=dropout, input_dropout=input_dropout)
         super().__init__(
             n_features,
@@ -95,16 +96,16 @@ class Ensemble(MultiLabelModel):
             prior_bias=prior_bias,
             parts=parts,
         )
-        self.members, self.hidden, self.parts = members, hidden, parts
+        self.members, self.hidden, self.parts = members, hidden, parts or 1
         self.dropout, self.input_dropout, self.prior_bias = dropout, input_dropout, prior_bias
-        networks = parts * members
+        networks = self.parts * members
         self.body = SparseLinear(n_features, networks * hidden)
         bound = 1 / math.sqrt(hidden)
         self.output = nn.Parameter(torch.empty(networks, hidden, n_labels).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(networks, n_labels))
         self.skip = None
         if linear:
-            self.skip = SparseLinear(n_features, parts * n_labels)
+            self.skip = SparseLinear(n_features, self.parts * n_labels)
             nn.init.zeros_(self.skip.weight)  # its loss is convex: nothing has to be told apart
             nn.init.zeros_(self.skip.bias)
         self.loss = BCE(n_labels)

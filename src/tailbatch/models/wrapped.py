@@ -1,7 +1,9 @@
-"""Any module from features to logits as a model."""
+"""Any module from features to logits as a model, and several models as one."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tailbatch.errors import ModelError
@@ -31,6 +33,47 @@ class _WrappedModel(MultiLabelModel):
         """Return the module's logits."""
         logits: Tensor = self.module(x)
         return logits
+
+
+class CrossFitted(MultiLabelModel):
+    """Models that were each trained without one part of the rows, as one whose logits are their mean.
+
+    Parameters
+    ----------
+    fits
+        The models, the one trained without part 0 first.
+
+    Examples
+    --------
+    >>> model = CrossFitted([wrap(nn.Linear(2, 3)) for _ in range(4)])
+    >>> model.held_out(torch.rand(2, 2), torch.tensor([3, 0])).shape
+    torch.Size([2, 3])
+    """
+
+    name = "cross-fitted"
+    without_loss = "its models are trained already"
+
+    def __init__(self, fits: Sequence[MultiLabelModel]) -> None:
+        first = fits[0]
+        super().__init__(first.n_features, first.n_labels, **first.hyperparameters)
+        self.fits = nn.ModuleList(fits)
+        self.loss, self.takes_sparse = first.loss, first.takes_sparse
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mean of the models' calibrated logits."""
+        return self._logits(x).mean(0)
+
+    def held_out(self, x: Tensor, part: Tensor) -> Tensor:
+        """Return the calibrated logits of the model that has not seen each row's part."""
+        return self._logits(x)[part, torch.arange(len(x), device=part.device)]
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return the logits: each model has taken its own loss's weights off already."""
+        return logits
+
+    def _logits(self, x: Tensor) -> Tensor:
+        models: list[Any] = list(self.fits)
+        return torch.stack([model.calibrated(model(x)) for model in models])
 
 
 def wrap(

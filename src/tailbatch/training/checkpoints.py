@@ -185,7 +185,7 @@ def resume_training(path: Path, progress: Progress) -> None:
 
 def _settings(progress: Progress) -> dict[str, Any]:
     """Return what two trainings must share for one to continue the other."""
-    model, weight = progress.model, progress.sample_weight
+    model, weight, part = progress.model, progress.sample_weight, progress.part
     return {
         "seed": progress.seed,
         "model": model.name,
@@ -194,6 +194,7 @@ def _settings(progress: Progress) -> dict[str, Any]:
         **asdict(progress.plan),
         "data": progress.parts.train.digest,
         "sample_weight": None if weight is None else hashlib.sha256(weight.tobytes()).hexdigest(),
+        "part": None if part is None else hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest(),
     }
 
 

@@ -195,9 +195,11 @@ class LearningRate:
             self._warm_up_steps = min(math.ceil(plan.warm_up_share * self._total), self._total - 1)
         self._scheduler = None if plan.scheduler is None else _scheduler(optimizer, plan)
 
-    def before_step(self, step: int) -> None:
-        """Set the rates of step `step`, counted from 0."""
+    def before_step(self, step: int, share_of_time: float = 0.0) -> None:
+        """Set the rates of step `step`, counted from 0; a cosine is as far as the steps, or the time."""
         warm_up, factor, divisor = self._warm_up_steps, 1.0, 1
+        if self._is_cosine:
+            step = max(step, int(share_of_time * self._total))
         if self._is_cosine and step >= warm_up:
             factor = (1 + math.cos(math.pi * (step - warm_up) / (self._total - warm_up))) / 2
         elif self._is_cosine:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -22,7 +23,7 @@ from tailbatch.selection.shown import label_exposure
 from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.optimizers import LearningRate, WeightAverage, make_optimizer
 from tailbatch.training.ranks import Ranks
-from tailbatch.training.rows import LabeledRows, Rows, score_rows
+from tailbatch.training.rows import LabeledRows, Rows, held_out_logits, score_rows
 
 _SMALL = 20_000  # rows up to which the loss over all training rows is measured every epoch
 # What a `Progress` saves as it is.
@@ -107,10 +108,12 @@ class Progress:
         device: torch.device,
         metrics: Collection[str] | None = None,
         sample_weight: np.ndarray | None = None,
+        part: np.ndarray | None = None,
     ) -> None:
         self.plan, self.model, self.parts, self.selector = plan, model, parts, selector
         self.seed, self.device, self.metrics = seed, device, metrics
         self.sample_weight = sample_weight
+        self.part = None if part is None else torch.from_numpy(part).to(device)
         self.view: Selector | DistributedSelector = selector  # what the loop draws from
         self.ranks: Ranks | None = None
         self.train = LabeledRows(parts.train, device, model=model)
@@ -120,6 +123,7 @@ class Progress:
         self.average = None if plan.ema is None else WeightAverage(model, plan.ema)
         self.step = 0
         self.seconds = 0.0
+        self.share_of_time = 0.0  # that has passed, of a time limit
         self.epochs: list[Epoch] = []
         self.batch_objectives: list[float] = []
         self.best_epoch = 0
@@ -132,14 +136,16 @@ class Progress:
     @cached_property
     def evaluation(self) -> "_Evaluation":
         """How the model is measured."""
-        return _Evaluation(self.model, self.parts, self.train, self.plan, self.metrics)
+        return _Evaluation(self.model, self.parts, self.train, self.plan, self.metrics, self.part)
 
     @property
     def finished(self) -> bool:
         """Whether all epochs are complete, or none has improved for too long."""
         patience = self.plan.early_stopping
-        return len(self.epochs) >= self.n_epochs or (
-            patience is not None and self.waited >= patience
+        return (
+            len(self.epochs) >= self.n_epochs
+            or self.share_of_time == 1
+            or (patience is not None and self.waited >= patience)
         )
 
     @property
@@ -160,7 +166,8 @@ class Progress:
         if number == min(self.plan.warm_up_epochs, self.n_epochs):
             self.warm_up_digest = weights_digest(self.model)
         since = self.step - self.evaluated_at
-        is_due = since >= self.plan.evaluate_every or number == self.n_epochs
+        is_last = number == self.n_epochs or self.share_of_time == 1
+        is_due = is_last or since >= self.plan.evaluate_every
         with nullcontext() if self.average is None else self.average.in_place():
             epoch = self._measured(number, is_due=is_due)
             if is_due:
@@ -266,10 +273,11 @@ class Progress:
 
 
 class _Evaluation:
-    """Scores of the validation rows, and the training loss in epochs where the plan asks for it.
+    """Scores of the rows that are held out, and the training loss in epochs where the plan asks for it.
 
     The model is measured in its state at the time of the call; `train` holds the training rows as the
-    loop does, and `metrics` names the validation metrics, None for all.
+    loop does, and `metrics` names the validation metrics, None for all. Without validation rows, the
+    training rows take their place where the model holds out the `part` of each.
     """
 
     def __init__(
@@ -279,9 +287,12 @@ class _Evaluation:
         train: LabeledRows,
         plan: TrainingPlan,
         metrics: Collection[str] | None,
+        part: Tensor | None = None,
     ) -> None:
         self._model, self._plan, self._metrics = model, plan, metrics
-        self._train, self._validation = train, parts.validation
+        self._train, self._validation, self._part = train, parts.validation, part
+        if part is not None and not parts.validation.n_samples:
+            self._validation = parts.train
         self._features = Rows(parts.validation.X, train.x.device, model=model)
         self._minority = parts.minority
         rare = parts.train.Y[:, np.flatnonzero(parts.minority)]
@@ -292,11 +303,15 @@ class _Evaluation:
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
         """Return the metrics of the validation rows by name; none without such rows."""
-        if len(self._features) == 0:
+        if not self._validation.n_samples:
             return {}
+        if self._part is None or len(self._features):
+            scores = score_rows(self._model.predict_proba, self._features)
+        else:
+            scores = expit(held_out_logits(self._model, self._train.x, self._part))
         return evaluate(
             self._validation.Y,
-            score_rows(self._model.predict_proba, self._features),
+            scores,
             minority=self._minority,
             only=self._metrics,
             missing=self._validation.missing,

@@ -108,6 +108,13 @@ def score_rows(score: Callable[[Tensor], Tensor], rows: Rows) -> np.ndarray:
         return np.concatenate([score(x).cpu().numpy() for x in rows.chunks(_SCORED_ROWS)])
 
 
+def held_out_logits(model: MultiLabelModel, rows: Rows, part: Tensor) -> np.ndarray:
+    """Return the calibrated logits (n, q) of rows by the members that have not seen each one's part."""
+    model.eval()
+    parts = iter(torch.split(part, _SCORED_ROWS))
+    return score_rows(lambda x: model.calibrated(model.held_out(x, next(parts))), rows)
+
+
 class LabeledRows:
     """The features and labels of a dataset, held once and fetched by index; missing labels are NaN.
 

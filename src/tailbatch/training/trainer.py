@@ -32,6 +32,8 @@ from tailbatch.training.ranks import telling_ranks, this_group
 
 # Share of the features in a batch below which gradients are sparse, where the optimizer takes them.
 _SPARSE_GRADIENTS = 0.5
+# Steps without which a time limit leaves no model, if an epoch has as many.
+_FEWEST_STEPS = 100
 
 
 class Trainer:
@@ -54,6 +56,8 @@ class Trainer:
         current step and raise `TrainingInterrupted`.
     metrics
         Names of the validation metrics to record besides the plan's ``best_by``; None records all.
+    time_limit
+        Seconds of training; a rate that falls along a cosine falls faster where they end it early.
 
     Examples
     --------
@@ -82,6 +86,7 @@ class Trainer:
         checkpoint: Path | None = None,
         checkpoint_every: int = 10,
         metrics: Sequence[str] | None = None,
+        time_limit: float | None = None,
     ) -> None:
         if plan.best_by not in METRICS:
             raise TrainingError(
@@ -93,6 +98,7 @@ class Trainer:
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+        self.time_limit = time_limit
         self.metrics = None if metrics is None else (plan.best_by, *metrics)
 
     def fit(
@@ -102,6 +108,7 @@ class Trainer:
         selector: Selector,
         *,
         sample_weight: NDArray[np.float64] | None = None,
+        part: NDArray[np.int64] | None = None,
     ) -> Training:
         """Train on ``parts.train`` and leave `model` with the best validation epoch's weights.
 
@@ -116,6 +123,9 @@ class Trainer:
         sample_weight
             (n,) factors of the training rows in the objective, with a mean of 1, or None. The selector
             observes unweighted losses.
+        part
+            (n,) the part of each training row, for a model that `cross_fits`: the members of that part do
+            not train on it, and without validation rows they measure it.
         """
         # Asked of torch directly: a training in one process needs nothing else of the ranks' machinery.
         together = dist.is_available() and dist.is_initialized()
@@ -139,6 +149,7 @@ class Trainer:
                 device=self.device,
                 metrics=self.metrics,
                 sample_weight=sample_weight,
+                part=part,
             )
             # Before a state is loaded, which keeps the warm-up that it was saved with.
             selector.plan_epochs(progress.n_epochs)
@@ -159,6 +170,7 @@ class Trainer:
             with stopping as signals, sparse:
                 while not progress.finished:
                     self._train_epoch(progress, signals)
+            self._refuse_too_little(progress)
             return progress.result()
 
     def _train_epoch(self, progress: Progress, signals: list[signal.Signals]) -> None:
@@ -179,8 +191,11 @@ class Trainer:
                 callback.on_batch(progress.step, len(selector), objective)
             if self.checkpoint:
                 self._stop_if_asked(self.checkpoint, progress, signals)
+            if self._is_out_of_time(progress):
+                break
             since = perf_counter()
-        progress.seconds += perf_counter() - since
+        else:
+            progress.seconds += perf_counter() - since
         epoch = progress.close_epoch()
         for callback in callbacks:
             callback.on_epoch(epoch)
@@ -191,14 +206,15 @@ class Trainer:
         """Take one step on a batch, give the selector its losses, and return its objective."""
         model, selector, weight = progress.model, progress.view, progress.sample_weight
         x, y = progress.train.fetch(index)  # (b, d), (b, q)
-        progress.rate.before_step(progress.step)
+        known = {} if progress.part is None else {"part": progress.part[index]}
+        progress.rate.before_step(progress.step, progress.share_of_time)
         with seeded(self.seed, "step", progress.step, device=self.device):
             weights = selector.unequal_weights() if selector.corrected else None
             if weight is not None:
                 weights = weight[index] * (1 / len(index) if weights is None else weights)
             # None is not passed on: a model of one's own need not take weights.
             given = () if weights is None else (torch.from_numpy(weights).to(y),)
-            output = model.step(x, y, *given)
+            output = model.step(x, y, *given, **known)
             # Losses that nobody listens to are not computed: a tenth of the time of a small step.
             listens = progress.selector.needs_losses or progress.selector.corrected
             losses = (
@@ -220,6 +236,25 @@ class Trainer:
             progress.optimizer.step()
         selector.observe(losses.cpu().float().numpy())
         return objective
+
+    def _is_out_of_time(self, progress: Progress) -> bool:
+        """Note how much of the time limit has passed, on average over the ranks."""
+        if self.time_limit is None:
+            return False
+        share = torch.tensor(progress.seconds / self.time_limit, device=self.device)
+        if progress.ranks is not None:
+            progress.ranks.average([share])  # so that all of them stop after the same step
+        progress.share_of_time = min(share.item(), 1.0)
+        return progress.share_of_time == 1
+
+    def _refuse_too_little(self, progress: Progress) -> None:
+        """Refuse a training that its time limit ended before it had seen the data."""
+        least = min(len(progress.selector), _FEWEST_STEPS)
+        if progress.share_of_time == 1 and progress.step < least:
+            raise TrainingError(
+                f"{setting('time_limit')} ended the training after {progress.step} of at least {least} "
+                f"steps: give it {least * progress.seconds / progress.step:.2g} seconds or more"
+            )
 
     def _sparse_gradients(self, progress: Progress) -> AbstractContextManager[None]:
         """Let the sparse layers of the model make sparse gradients, if these are faster."""
