@@ -22,6 +22,7 @@ from tailbatch.errors import DataError, SelectionError, StudyError
 from tailbatch.imbalance import selection_weights
 from tailbatch.losses import BCE, LOSSES, Loss, make_loss
 from tailbatch.models import MODELS
+from tailbatch.registry import plain_names
 from tailbatch.report.page import write_report
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.selection import STRATEGIES, LossDrivenSelector, RandomSelector, RankLaw
@@ -307,6 +308,18 @@ def test_a_study_hands_features_and_weights_to_every_strategy_that_takes_them(da
 def test_what_cannot_run_is_refused_before_anything_runs(settings, message, tiny):
     with pytest.raises(StudyError, match=message):
         Study(name="wrong", datasets=[str(tiny)], **settings)
+
+
+def test_a_class_without_a_name_of_its_own_is_called_after_itself(tiny):
+    class Mine(STRATEGIES["hard"]):
+        pass
+
+    class Named(Mine):
+        strategy = "own"
+
+    study = Study(name="mine", datasets=[str(tiny)], strategies=[Mine, Named])
+    names = plain_names(study.strategies)
+    assert list(names.values()) == ["Mine", "own"]
 
 
 def test_a_study_takes_a_function_as_a_model(tiny):

@@ -95,7 +95,8 @@ def _named(field: str, entry: Any) -> NamedEntry:
         )
     if not callable(entry):
         raise StudyError(f"a {field} is a name, a table, a class or a function, got {entry!r:.80}")
-    called = getattr(entry, "strategy" if field == "strategy" else "name", None)
+    # Its own name only: that of a class it inherits from is of other code.
+    called = getattr(entry, "__dict__", {}).get("strategy" if field == "strategy" else "name")
     return REGISTRIES[field].name_of(entry, called if isinstance(called, str) else None)
 
 
