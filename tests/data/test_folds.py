@@ -483,6 +483,11 @@ def test_two_rows_stay_in_each_part():
     assert given_one(["", "", "a", "a", ""], [0, 0, 1, 1, 1], 2) == [0, 0, 0, 1, 1]
 
 
+def test_a_move_may_make_room_for_one_that_was_impossible_before():
+    rows = ["b", "a", "b", "b", "a", "a"]  # at first neither row of "a" may leave part 0
+    assert given_one(rows, [2, 0, 2, 2, 0, 1], 3) == [0, 2, 1, 2, 0, 1]
+
+
 def test_a_row_may_take_along_a_label_that_cannot_be_in_every_part():
     rows = ["a", "b", "c", "ab", "ac", "", "", ""]
     assert given_one(rows, [0, 0, 0, 1, 1, 1, 2, 2], 3) == [0, 0, 0, 2, 1, 1, 2, 2]
