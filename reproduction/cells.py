@@ -13,8 +13,6 @@ from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, RunSpec
 from tailbatch.results.frames import Evidence, read_store
 
-#: The file of tmc2007 is not here; this one has the same rows and labels, and 500 features for its 490.
-STAND_INS = {"tmc2007": "tmc2007-500"}
 _USUAL_RATE = 1e-4
 #: MPVAE's is its authors' own.
 _USUAL_RATES = {"mpvae": 1e-3}

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import torch
-from reproduction.cells import STAND_INS, collected, preset_cell
-from reproduction.published import dataset_key, directions
+from reproduction.cells import collected, preset_cell
+from reproduction.published import STAND_INS, dataset_key, directions
 from reproduction.records import PRESETS, committed, lacking
 
 from tailbatch.data import Parts, load_dataset, stratified_folds
