@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.metrics import mutual_info_score
 
+from contracts.selector_contract import WholeSelectorContract
 from selection.reference import low_score_law, ordered_batches, p_value
 from selection.test_selectors import LossDrivenContract, labels
 from tailbatch.errors import SelectionError
@@ -24,7 +25,7 @@ from tailbatch.selection import (
 from tailbatch.selection.rivals import predictions
 from tailbatch.selection.rivals.label_first import _class_aware_probabilities
 from tailbatch.selection.rivals.predictions import _uncertainty_law
-from tailbatch.testing.selector_contract import N, SelectorContract, drain
+from tailbatch.testing.selector_contract import N, drain
 
 Y = np.array(
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]], dtype=bool
@@ -38,24 +39,24 @@ def features(n):
 # ---- the contract ------------------------------------------------------------------------------
 
 
-class TestClassAware(SelectorContract):
+class TestClassAware(WholeSelectorContract):
     def make(self, n=N, **settings):
         return ClassAwareSelector(labels(n), **{"batch_size": 5, **settings})
 
 
-class TestClassAwareCorrected(SelectorContract):
+class TestClassAwareCorrected(WholeSelectorContract):
     repeats = True
 
     def make(self, n=N, **settings):
         return ClassAwareSelector(labels(n), corrected=True, **{"batch_size": 5, **settings})
 
 
-class TestCoverage(SelectorContract):
+class TestCoverage(WholeSelectorContract):
     def make(self, n=N, **settings):
         return CoverageSelector(labels(n), positives=1, **{"batch_size": 5, **settings})
 
 
-class PerLabelContract(SelectorContract):
+class PerLabelContract(WholeSelectorContract):
     """What strategies that read predictions off the losses promise besides."""
 
     per_label = True

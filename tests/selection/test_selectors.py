@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from contracts.selector_contract import WholeSelectorContract
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.selection import (
     AdaptiveSelector,
@@ -21,7 +22,7 @@ from tailbatch.selection import (
     UniformSelector,
     mean_loss,
 )
-from tailbatch.testing.selector_contract import N, SelectorContract, drain
+from tailbatch.testing.selector_contract import N, drain
 
 
 def labels(n):
@@ -30,17 +31,17 @@ def labels(n):
     return np.stack([row % 2 == 0, row % 3 == 0, row % 11 == 0], axis=1)
 
 
-class TestRandom(SelectorContract):
+class TestRandom(WholeSelectorContract):
     def make(self, n=N, **settings):
         return RandomSelector(n, **{"batch_size": 5, **settings})
 
 
-class TestUniform(SelectorContract):
+class TestUniform(WholeSelectorContract):
     def make(self, n=N, **settings):
         return UniformSelector(n, **{"batch_size": 5, **settings})
 
 
-class TestUniformFullBatches(SelectorContract):
+class TestUniformFullBatches(WholeSelectorContract):
     full_batches = True
 
     def make(self, n=N, **settings):
@@ -50,7 +51,7 @@ class TestUniformFullBatches(SelectorContract):
         assert {len(batch) for batch in drain(self.make(), self.losses)} == {5}
 
 
-class TestBalanced(SelectorContract):
+class TestBalanced(WholeSelectorContract):
     def make(self, n=N, **settings):
         return BalancedSelector(labels(n), **{"batch_size": 5, **settings})
 
@@ -59,7 +60,7 @@ class TestBalanced(SelectorContract):
             self.make(power=-1)
 
 
-class LossDrivenContract(SelectorContract):
+class LossDrivenContract(WholeSelectorContract):
     """What selectors that follow the losses promise besides."""
 
     @pytest.mark.parametrize("pressure", [0.5, 0, -1, np.nan, np.inf, "16", None])
@@ -176,14 +177,14 @@ class TestOwnScore(LossDrivenContract):
         del iterator
 
 
-class TestImportance(SelectorContract):
+class TestImportance(WholeSelectorContract):
     repeats = True
 
     def make(self, n=N, **settings):
         return ImportanceSelector(labels(n), **{"batch_size": 5, **settings})
 
 
-class TestImportanceIndependent(SelectorContract):
+class TestImportanceIndependent(WholeSelectorContract):
     repeats = True
 
     def make(self, n=N, **settings):
@@ -192,7 +193,7 @@ class TestImportanceIndependent(SelectorContract):
         )
 
 
-class TestImportanceByGradient(SelectorContract):
+class TestImportanceByGradient(WholeSelectorContract):
     per_label = True
     repeats = True
 
@@ -207,7 +208,7 @@ class TestImportanceByGradient(SelectorContract):
         del iterator
 
 
-class TestBalancedCorrected(SelectorContract):
+class TestBalancedCorrected(WholeSelectorContract):
     repeats = True
 
     def make(self, n=N, **settings):
@@ -245,7 +246,7 @@ class TestMinorityCorrected(LossDrivenContract):
         return MinoritySelector(labels(n), corrected=True, **{"batch_size": 5, **settings})
 
 
-class TestWarmUpBeforeImportance(SelectorContract):
+class TestWarmUpBeforeImportance(WholeSelectorContract):
     per_label = True
     repeats = True
 
@@ -254,12 +255,12 @@ class TestWarmUpBeforeImportance(SelectorContract):
         return ImportanceSelector(labels(n), warm_up_epochs=1, **options)
 
 
-class TestWarmUp(SelectorContract):
+class TestWarmUp(WholeSelectorContract):
     def make(self, n=N, **settings):
         return HardSelector(n, warm_up_epochs=1, **{"batch_size": 5, **settings})
 
 
-class TestWarmUpBeforeRandom(SelectorContract):
+class TestWarmUpBeforeRandom(WholeSelectorContract):
     def make(self, n=N, **settings):
         return RandomSelector(n, warm_up_epochs=1, **{"batch_size": 5, **settings})
 

@@ -1,7 +1,4 @@
-"""What every model guarantees; the test class of a model inherits these tests and names the model.
-
-The numbered checks are the acceptance criteria of models: shapes, algebra, interface, learning.
-"""
+"""What every model guarantees; the test class of a model inherits these tests and names the model."""
 
 import copy
 import inspect
