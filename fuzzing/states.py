@@ -15,7 +15,7 @@ from tailbatch.estimator import TailbatchClassifier
 from tailbatch.models import make_model
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import STRATEGIES, Selector, make_selector, strategy_settings
-from tailbatch.training.checkpoints import _seal, load_checkpoint, resume_training
+from tailbatch.training.checkpoints import _seal, load_checkpoint
 from tailbatch.training.progress import Progress
 
 N_SAMPLES, BATCH = 11, 4
@@ -171,7 +171,7 @@ def check_checkpoint(data: bytes) -> None:
     path = _sealed("checkpoint.safetensors", data)
     state = accepted(lambda: load_checkpoint(path))
     if state is not None and "settings" in state:
-        accepted(lambda: resume_training(path, training()))
+        accepted(lambda: training().resume(path))
 
 
 def check_model(data: bytes) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.results import ResultStore, TrainingPlan
 from tailbatch.study import Study, run_study
-from tailbatch.training import trainer
+from tailbatch.training import progress
 
 CLOCKS = ("seconds", "machine", "checksum")  # the checksum covers times, too
 
@@ -88,14 +88,14 @@ def new_pages():
 
 def die_once_saved(perform, job, died):
     """Do a job; the first process to save a checkpoint leaves a file and kills itself."""
-    save = trainer.save_training
+    save = progress.Progress.save
 
-    def save_and_die(*arguments, **named):
-        save(*arguments, **named)
+    def save_and_die(training, path):
+        save(training, path)
         with suppress(FileExistsError), died.open("x") as stream:
             stream.write("saved")
             stream.flush()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    trainer.save_training = save_and_die
+    progress.Progress.save = save_and_die
     return perform(job)

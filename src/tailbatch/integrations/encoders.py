@@ -141,14 +141,8 @@ class TextEncoder(MultiLabelModel):
     ) -> None:
         if not (isinstance(length_groups, int) and length_groups >= 1):
             raise ModelError(f"length_groups must be a whole number from 1, got {length_groups!r}")
-        super().__init__(
-            n_features,
-            n_labels,
-            encoder=encoder,
-            head_lr_ratio=head_lr_ratio,
-            dropout=dropout,
-            length_groups=length_groups,
-        )
+        given = {"encoder": encoder, "head_lr_ratio": head_lr_ratio, "dropout": dropout}
+        super().__init__(n_features, n_labels, **given, length_groups=length_groups)
         self.encoder: Any = _encoder(encoder)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(self.encoder.config.hidden_size, n_labels)
@@ -170,8 +164,7 @@ class TextEncoder(MultiLabelModel):
         """Return the mean over each text's tokens, (b, hidden)."""
         tokens = x.long()
         lengths = (tokens > 0).sum(dim=1)
-        size = len(x) if self.training else _AT_ONCE
-        size = -(-size // self.length_groups) if self.training else size
+        size = -(-len(x) // self.length_groups) if self.training else _AT_ONCE
         if len(x) <= size:
             return self._mean_over_tokens(tokens, lengths)
         order = lengths.argsort(stable=True)
@@ -183,9 +176,8 @@ class TextEncoder(MultiLabelModel):
         tokens = tokens[:, : max(int(lengths.max()), 1)]
         mask = (tokens > 0).long()
         mask[:, 0] = 1  # an empty row attends to something, so that nothing is divided by zero
-        hidden = self.encoder(
-            input_ids=(tokens - 1).clamp_(min=0), attention_mask=mask
-        ).last_hidden_state
+        numbers = (tokens - 1).clamp_(min=0)
+        hidden = self.encoder(input_ids=numbers, attention_mask=mask).last_hidden_state
         weights = mask.to(hidden)[:, :, None]
         return (hidden * weights).sum(dim=1) / weights.sum(dim=1)  # type: ignore[no-any-return]
 
@@ -194,20 +186,16 @@ class TextEncoder(MultiLabelModel):
         logits = self(x)
         samples = self.loss.rows(logits, y, "sum")
         objective = over_samples(samples, weights)
-        return Step(
-            objective, logits.detach(), samples.detach(), {self.loss.name: objective.detach()}
-        )
+        terms = {self.loss.name: objective.detach()}
+        return Step(objective, logits.detach(), samples.detach(), terms)
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, object]]:
         """Return the encoder's matrices, its biases and norms without decay, and the faster head."""
         matrices = [p for p in self.encoder.parameters() if p.ndim > 1]
         vectors = [p for p in self.encoder.parameters() if p.ndim <= 1]
+        head, head_lr = list(self.head.parameters()), lr * self.head_lr_ratio
         return [
             {"params": matrices, "lr": lr, "weight_decay": weight_decay},
             {"params": vectors, "lr": lr, "weight_decay": 0.0},
-            {
-                "params": list(self.head.parameters()),
-                "lr": lr * self.head_lr_ratio,
-                "weight_decay": 0.0,
-            },
+            {"params": head, "lr": head_lr, "weight_decay": 0.0},
         ]

@@ -64,11 +64,7 @@ class AcceleratedLoader(DataLoaderStateMixin, SelectiveLoader):  # type: ignore[
     """
 
     def __init__(
-        self,
-        accelerator: Accelerator,
-        dataset: Dataset[Any],
-        selector: AnySelector,
-        **options: Any,
+        self, accelerator: Accelerator, dataset: Dataset[Any], selector: AnySelector, **options: Any
     ) -> None:
         super().__init__(dataset, selector, **options)
         if accelerator.num_processes > 1 and isinstance(selector, Selector):
@@ -218,27 +214,24 @@ class SelectiveTrainerMixin(_Base):
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any) -> Tensor:
         """Train on a batch, and refuse a ``compute_loss`` that leaves the selector out."""
-        self._reached = False
+        self._reached, cause = False, None
         try:
             loss: Tensor = super().training_step(model, inputs, *args)
         except TypeError as error:  # such as a model that does not know the index of the batch
             if self._reached:
                 raise
-            raise self._left_out() from error
-        if not self._reached:
-            raise self._left_out()
-        return loss
-
-    def _left_out(self) -> SelectionError:
+            cause = error
+        if self._reached:
+            return loss
         kinds = type(self).__mro__
         before = kinds[: kinds.index(SelectiveTrainerMixin)]
         own = next((kind for kind in before if "compute_loss" in vars(kind)), type(self))
-        return SelectionError(
+        raise SelectionError(
             f"{own.__name__}.compute_loss never reached SelectiveTrainerMixin.compute_loss, so the "
             "selector hears no losses: put the mixin first and your own compute_loss in a Trainer after "
             "it, class SelectiveTrainer(SelectiveTrainerMixin, MyTrainer), or call "
             "super().compute_loss(...)"
-        )
+        ) from cause
 
     def compute_loss(
         self,
@@ -319,11 +312,7 @@ class _SaveSelector(TrainerCallback):
         self.selector = selector
 
     def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.selector.flush()
         if args.should_save:
@@ -332,10 +321,9 @@ class _SaveSelector(TrainerCallback):
 
 
 class _Unskipped:
-    """The selector's batches, preceded by empty ones where the Trainer skips some.
+    """The selector's batches, after empty ones for those that a resumed Trainer skips.
 
-    A resumed Trainer skips the batches of the epoch that it has trained on; a loaded selector already
-    continues behind them.
+    A loaded selector already continues behind them.
     """
 
     def __init__(self, selector: DistributedSelector) -> None:

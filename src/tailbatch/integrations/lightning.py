@@ -5,11 +5,7 @@ from functools import wraps
 from typing import Any
 
 from tailbatch.errors import SelectionError, require
-from tailbatch.integrations.pytorch import (
-    AnySelector,
-    check_loader,
-    corrected_loss,
-)
+from tailbatch.integrations.pytorch import AnySelector, check_loader, corrected_loss
 from tailbatch.selection import Selector
 from tailbatch.training import DistributedSelector
 
@@ -111,12 +107,7 @@ class SelectionCallback(Callback):
             self.selector.set_epoch(trainer.current_epoch)
 
     def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Hand the losses of the batch to the selector."""
         if not isinstance(outputs, Mapping) or "losses" not in outputs:

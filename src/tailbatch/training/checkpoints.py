@@ -1,4 +1,4 @@
-"""Checkpoints: a training's whole state in one safetensors file, and what must agree to continue it.
+"""Checkpoints: nested values, arrays and tensors in one safetensors file.
 
 The tensors are the file's tensors; everything else is JSON in its header, so nothing that is read can
 execute code. The JSON begins with a seal: the SHA-256 of the whole file, computed with zeros in place of
@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,15 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from tailbatch.errors import TrainingError
 from tailbatch.files import replacing
-from tailbatch.losses import LOSSES, Loss
-from tailbatch.training.progress import Progress
 
 VERSION = 2
-# Raised by values of the wrong kind, when a readable file was made for something else.
 MALFORMED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+"""Raised by values of the wrong kind, when a readable file was made for something else."""
+
 _HEADER = "tailbatch"
 _BLANK = "0" * 64
 _MARK = rb'{"__metadata__":{"tailbatch":"{\"seal\": \"'
@@ -59,7 +57,6 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def _seal(path: Path) -> None:
-    """Write the SHA-256 of a checkpoint into the space reserved for it."""
     seals = _seals(path)
     if seals is None:
         raise TrainingError(f"{path} has no place for a seal: it is not a checkpoint")
@@ -125,13 +122,12 @@ def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = value.detach().cpu().contiguous().clone()
         return {_TENSOR: name}
     if isinstance(value, Mapping):
-        if all(isinstance(key, str) and not key.startswith("$") for key in value):
-            return {key: _flatten(item, tensors) for key, item in value.items()}
-        return {_ITEMS: [[key, _flatten(item, tensors)] for key, item in value.items()]}
-    if isinstance(value, tuple):
-        return {_TUPLE: [_flatten(item, tensors) for item in value]}
-    if isinstance(value, list):
-        return [_flatten(item, tensors) for item in value]
+        items = [[key, _flatten(item, tensors)] for key, item in value.items()]
+        named = all(isinstance(key, str) and not key.startswith("$") for key in value)
+        return dict(items) if named else {_ITEMS: items}
+    if isinstance(value, tuple | list):
+        listed = [_flatten(item, tensors) for item in value]
+        return {_TUPLE: listed} if isinstance(value, tuple) else listed
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -154,96 +150,3 @@ def _restore(value: Any, tensors: dict[str, Tensor]) -> Any:
     if _ITEMS in value:
         return {key: _restore(item, tensors) for key, item in value[_ITEMS]}
     return {key: _restore(item, tensors) for key, item in value.items()}
-
-
-# ---- a training's state --------------------------------------------------------------------------
-
-
-def save_training(path: Path, progress: Progress) -> None:
-    """Write a checkpoint from which `resume_training` continues bit for bit."""
-    save_checkpoint(path, {"settings": _settings(progress), **progress.state_dict()})
-
-
-def resume_training(path: Path, progress: Progress) -> None:
-    """Continue from a checkpoint of the same training; another is refused, and changes nothing."""
-    state = load_checkpoint(path)
-    try:
-        _refuse_other_settings(state["settings"], _settings(progress))
-        _refuse_other_weights(state["model"], progress.model)
-        if state["best_weights"]:
-            _refuse_other_weights(state["best_weights"], progress.model)
-        progress.load_state_dict(state)
-        _refuse_other_shapes(progress.optimizer)
-        # The caller's objects come last: whatever was refused has not changed them.
-        progress.selector.load_state_dict(state["selector"])
-        progress.model.load_state_dict(state["model"])
-    except MALFORMED as error:
-        raise TrainingError(
-            f"{path} belongs to a different training run ({error}): choose another folder, or remove it"
-        ) from error
-
-
-def _settings(progress: Progress) -> dict[str, Any]:
-    """Return what two trainings must share for one to continue the other."""
-    model, weight, part = progress.model, progress.sample_weight, progress.part
-    return {
-        "seed": progress.seed,
-        "model": model.name,
-        **model.hyperparameters,
-        **_loss_settings(model.loss),
-        **asdict(progress.plan),
-        "data": progress.parts.train.digest,
-        "sample_weight": None if weight is None else hashlib.sha256(weight.tobytes()).hexdigest(),
-        "part": None if part is None else hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest(),
-    }
-
-
-def _loss_settings(loss: nn.Module | None) -> dict[str, Any]:
-    """Return a loss's name and options; the name of a custom loss is that of its class."""
-    if loss is None:
-        return {"loss": None}
-    kind = type(loss)
-    is_known = isinstance(loss, Loss) and loss.name in LOSSES and LOSSES[loss.name] is kind
-    name = loss.name if is_known else f"{kind.__module__}.{kind.__qualname__}"
-    options = loss.options if isinstance(loss, Loss) else {}
-    return {"loss": name, **{f"loss__{key}": _plain(value) for key, value in options.items()}}
-
-
-def _plain(value: Any) -> Any:
-    """Return an option as values that a checkpoint holds and that compare; functions by name."""
-    if hasattr(value, "tolist"):  # an array, a tensor or one of their numbers
-        return value.tolist()
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return getattr(value, "__qualname__", type(value).__qualname__)
-
-
-def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for name in wanted | saved:  # in this order, so that a loss is named before its options
-        if saved.get(name) != wanted.get(name):
-            raise ValueError(f"its {name} is {saved.get(name)}, this one's is {wanted.get(name)}")
-
-
-def _refuse_other_weights(saved: dict[str, Tensor], model: nn.Module) -> None:
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    for name in shapes.keys() | saved.keys():
-        if name not in saved or name not in shapes or saved[name].shape != shapes[name]:
-            raise ValueError(f"its weights {name!r} do not fit the model")
-
-
-def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
-    """Raise if the moments' shapes do not match the weights; torch itself never checks this."""
-    for parameter, state in optimizer.state.items():
-        for name, value in state.items():
-            # A moment has one number per weight, or one that is shared along an axis.
-            fits = value.ndim == parameter.ndim and all(
-                m in (1, w) for m, w in zip(value.shape, parameter.shape, strict=True)
-            )
-            if name not in ("step", "decay") and not fits:
-                raise ValueError(
-                    f"its {name} has shape {tuple(value.shape)}, the weight {tuple(parameter.shape)}"
-                )

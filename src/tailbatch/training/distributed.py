@@ -23,6 +23,7 @@ class _Slice(NamedTuple):
     whole: npt.NDArray[np.int64]
     local: npt.NDArray[np.int64]
     start: int  # where the share begins in the batch
+    largest: int  # rows of the largest share, which every rank's message has room for
     padded: bool
 
 
@@ -195,7 +196,7 @@ class DistributedSelector:
             elif held:
                 messages = self._gather(np.concatenate([self._message(*item) for item in held]))
                 for part, values in held:
-                    size = 1 + self._largest(part) * values[0].size
+                    size = 1 + part.largest * values[0].size
                     self._deliver(part, values.shape[1:], messages[:, :size])
                     messages = messages[:, size:]
 
@@ -234,16 +235,11 @@ class DistributedSelector:
 
     def _slice(self, whole: npt.NDArray[np.int64]) -> _Slice:
         parts = np.array_split(whole, self._n_ranks)  # the first ones are longer if any
-        local = parts[self._rank]
+        local, start = parts[self._rank], sum(map(len, parts[: self._rank]))
         self._number += 1
         if len(local) == 0:
-            return _Slice(self._number, whole, whole[:1], 0, padded=True)
-        start = sum(map(len, parts[: self._rank]))
-        return _Slice(self._number, whole, local, start, padded=False)
-
-    def _largest(self, part: _Slice) -> int:
-        """Return the number of rows of the largest slice, which every rank's message has room for."""
-        return -(-len(part.whole) // self._n_ranks)
+            return _Slice(self._number, whole, whole[:1], 0, len(parts[0]), padded=True)
+        return _Slice(self._number, whole, local, start, len(parts[0]), padded=False)
 
     def _find(self, index: npt.ArrayLike | None) -> int:
         if index is None:
@@ -299,7 +295,7 @@ class DistributedSelector:
     def _message(self, part: _Slice, values: _Losses) -> _Losses:
         """Return a slice's losses as a message: the batch number, then rows up to the largest slice."""
         # A float32 holds whole numbers below 2^24 exactly.
-        message = np.zeros(1 + self._largest(part) * values[0].size, dtype=np.float32)
+        message = np.zeros(1 + part.largest * values[0].size, dtype=np.float32)
         message[0] = part.number % 2**24
         if not part.padded:
             message[1 : 1 + values.size] = values.ravel()
@@ -309,9 +305,8 @@ class DistributedSelector:
         """Return the messages of all ranks, which must have the same size, one per row."""
         own = torch.from_numpy(message.astype(np.float32))
         gathered = torch.empty(self._n_ranks, len(own))
-        this_group().finish(
-            dist.all_gather(list(gathered.unbind()), own, group=self._group, async_op=True)
-        )
+        to = list(gathered.unbind())
+        this_group().finish(dist.all_gather(to, own, group=self._group, async_op=True))
         return gathered.numpy()
 
     def _deliver(self, part: _Slice, tail: tuple[int, ...], messages: _Losses) -> None:

@@ -29,9 +29,8 @@ class AdamMini(torch.optim.Optimizer):
     and a rare label, mostly noise, moves as far as any other. Here the weights into one unit share one
     gradient size: a rare label gets its full step, and features count by their gradients within it.
 
-    A sparse gradient, of a weight whose rows share their moments, updates only the rows it has. Such a
-    weight has no first moment, as with ``betas=(0, beta2)``, and decays every `DECAY_EVERY` steps, for
-    all of them together.
+    A sparse gradient, of a weight whose rows share their moments, updates only the rows it has, without
+    a first moment; the decay comes every `DECAY_EVERY` steps, for all of them together.
 
     Parameters
     ----------
@@ -70,13 +69,10 @@ class AdamMini(torch.optim.Optimizer):
         for group in self.param_groups:
             axes = group["moment_axes"] or [None] * len(group["params"])
             for parameter, shared in zip(group["params"], axes, strict=True):
-                if parameter.grad is None:
-                    continue
-                axes_of = tuple(range(1, parameter.ndim)) if shared is None else shared
-                if parameter.grad.is_sparse:
-                    self._update_rows(parameter, axes_of, group)
-                else:
-                    self._update(parameter, axes_of, group)
+                if parameter.grad is not None:
+                    axes_of = tuple(range(1, parameter.ndim)) if shared is None else shared
+                    update = self._update_rows if parameter.grad.is_sparse else self._update
+                    update(parameter, axes_of, group)
 
     def _update(self, parameter: Tensor, axes: tuple[int, ...], group: dict[str, Any]) -> None:
         gradient: Tensor = parameter.grad  # type: ignore[assignment] # there is one

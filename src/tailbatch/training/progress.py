@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tailbatch.data import Parts
+from tailbatch.errors import TrainingError
+from tailbatch.losses import LOSSES, Loss
 from tailbatch.metrics import METRICS, evaluate
 from tailbatch.models import MultiLabelModel, Step, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import SelectionDiagnostics, Selector
 from tailbatch.selection.shown import label_exposure
+from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.optimizers import LearningRate, WeightAverage, make_optimizer
 from tailbatch.training.ranks import Ranks
@@ -242,9 +246,10 @@ class Progress:
             diagnostics=self.selector.diagnostics(),
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything from which training continues bit for bit."""
-        return {
+    def save(self, path: Path) -> None:
+        """Write a checkpoint from which `resume` continues bit for bit."""
+        state = {
+            "settings": _settings(self),
             **{name: getattr(self, name) for name in _PLAIN},
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -257,9 +262,28 @@ class Progress:
             "sample_losses": self.evaluation.sample_losses,
             "sample_objectives": self.evaluation.sample_objectives,
         }
+        save_checkpoint(path, state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state, which `resume_training` has compared with this training."""
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint of the same training; another is refused, and changes nothing."""
+        state = load_checkpoint(path)
+        try:
+            _refuse_other_settings(state["settings"], _settings(self))
+            _refuse_other_weights(state["model"], self.model)
+            if state["best_weights"]:
+                _refuse_other_weights(state["best_weights"], self.model)
+            self._load(state)
+            _refuse_other_shapes(self.optimizer)
+            # The caller's objects come last: whatever was refused has not changed them.
+            self.selector.load_state_dict(state["selector"])
+            self.model.load_state_dict(state["model"])
+        except MALFORMED as error:
+            raise TrainingError(
+                f"{path} belongs to a different training run ({error}): choose another folder, or "
+                "remove it"
+            ) from error
+
+    def _load(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
@@ -371,3 +395,71 @@ def weights_digest(model: nn.Module) -> str:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+# ---- what two trainings must share for one to continue the other
+
+
+def _settings(progress: Progress) -> dict[str, Any]:
+    model, weight, part = progress.model, progress.sample_weight, progress.part
+    return {
+        "seed": progress.seed,
+        "model": model.name,
+        **model.hyperparameters,
+        **_loss_settings(model.loss),
+        **asdict(progress.plan),
+        "data": progress.parts.train.digest,
+        "sample_weight": None if weight is None else hashlib.sha256(weight.tobytes()).hexdigest(),
+        "part": None if part is None else hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest(),
+    }
+
+
+def _loss_settings(loss: nn.Module | None) -> dict[str, Any]:
+    """Return a loss's name and options; the name of a custom loss is that of its class."""
+    if loss is None:
+        return {"loss": None}
+    kind = type(loss)
+    is_known = isinstance(loss, Loss) and loss.name in LOSSES and LOSSES[loss.name] is kind
+    name = loss.name if is_known else f"{kind.__module__}.{kind.__qualname__}"
+    options = loss.options if isinstance(loss, Loss) else {}
+    return {"loss": name, **{f"loss__{key}": _plain(value) for key, value in options.items()}}
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as values that a checkpoint holds and that compare; functions by name."""
+    if hasattr(value, "tolist"):  # an array, a tensor or one of their numbers
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name in wanted | saved:  # in this order, so that a loss is named before its options
+        if saved.get(name) != wanted.get(name):
+            raise ValueError(f"its {name} is {saved.get(name)}, this one's is {wanted.get(name)}")
+
+
+def _refuse_other_weights(saved: dict[str, Tensor], model: nn.Module) -> None:
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    for name in shapes.keys() | saved.keys():
+        if name not in saved or name not in shapes or saved[name].shape != shapes[name]:
+            raise ValueError(f"its weights {name!r} do not fit the model")
+
+
+def _refuse_other_shapes(optimizer: torch.optim.Optimizer) -> None:
+    """Raise if the moments' shapes do not match the weights; torch itself never checks this."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            # A moment has one number per weight, or one that is shared along an axis.
+            fits = value.ndim == parameter.ndim and all(
+                m in (1, w) for m, w in zip(value.shape, parameter.shape, strict=True)
+            )
+            if name not in ("step", "decay") and not fits:
+                raise ValueError(
+                    f"its {name} has shape {tuple(value.shape)}, the weight {tuple(parameter.shape)}"
+                )

@@ -244,6 +244,5 @@ def _rank_timeout() -> float:
 
 
 def _names(ranks: list[int]) -> str:
-    if not ranks:
-        return "a rank"
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    known = ", ".join(map(str, ranks))
+    return f"rank{'s' if len(ranks) > 1 else ''} {known}" if ranks else "a rank"

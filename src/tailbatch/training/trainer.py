@@ -25,7 +25,6 @@ from tailbatch.metrics import METRICS
 from tailbatch.models import MultiLabelModel, Step, own_gradients, seeded
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import Selector
-from tailbatch.training.checkpoints import resume_training, save_training
 from tailbatch.training.distributed import DistributedSelector
 from tailbatch.training.progress import Callback, Progress, Training
 from tailbatch.training.ranks import telling_ranks, this_group
@@ -156,18 +155,21 @@ class Trainer:
             if self.checkpoint is not None:
                 sweep(self.checkpoint.parent)
                 if self.checkpoint.exists():
-                    resume_training(self.checkpoint, progress)
+                    progress.resume(self.checkpoint)
             if together:
                 progress.ranks = this_group()
             if together or selector.max_lag:
                 # The view over ranks also knows which batch is at hand where losses may come late.
                 progress.view = DistributedSelector(selector)
-            stopping: AbstractContextManager[list[signal.Signals]] = (
-                _noting_signals() if self.checkpoint else nullcontext([])
-            )
-            # Averaging over ranks writes gradient rows that this rank's batch did not touch.
-            sparse = nullcontext() if together else self._sparse_gradients(progress)
-            with stopping as signals, sparse:
+            stopping = _noting_signals(self.checkpoint is not None)
+            gradients: AbstractContextManager[None] = nullcontext()
+            # Averaging over ranks writes gradient rows that this rank's batch did not touch; clipping
+            # and other optimizers need the whole gradient.
+            if not together:
+                few = progress.train.x.share_in_use(self.plan.batch_size) < _SPARSE_GRADIENTS
+                fit = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
+                gradients = own_gradients(model, sparse=few and fit)
+            with stopping as signals, gradients:
                 while not progress.finished:
                     self._train_epoch(progress, signals)
             self._refuse_too_little(progress)
@@ -200,7 +202,7 @@ class Trainer:
         for callback in callbacks:
             callback.on_epoch(epoch)
         if self.checkpoint and is_first and epoch.number % self.checkpoint_every == 0:
-            save_training(self.checkpoint, progress)
+            progress.save(self.checkpoint)
 
     def _train_on(self, index: NDArray[np.int64], progress: Progress) -> float:
         """Take one step on a batch, give the selector its losses, and return its objective."""
@@ -256,13 +258,6 @@ class Trainer:
                 f"steps: give it {least * progress.seconds / progress.step:.2g} seconds or more"
             )
 
-    def _sparse_gradients(self, progress: Progress) -> AbstractContextManager[None]:
-        """Let the sparse layers of the model make sparse gradients, if these are faster."""
-        in_use = progress.train.x.share_in_use(self.plan.batch_size)
-        # Other optimizers and clipping need the whole gradient.
-        takes_sparse = self.plan.optimizer == "adam_mini" and self.plan.gradient_clip is None
-        return own_gradients(progress.model, sparse=takes_sparse and in_use < _SPARSE_GRADIENTS)
-
     def _stop_if_asked(self, path: Path, progress: Progress, signals: list[signal.Signals]) -> None:
         """Save a checkpoint and stop if a signal reached this process, or that of another rank."""
         ranks = progress.ranks
@@ -273,7 +268,7 @@ class Trainer:
         if asked == 0:
             return
         if ranks is None or ranks.rank == 0:
-            save_training(path, progress)
+            progress.save(path)
         name = (signals or [signal.SIGTERM])[-1].name
         stopped = TrainingInterrupted(
             f"stopped by {name} in epoch {len(progress.epochs) + 1}; everything so far is in {path}"
@@ -296,11 +291,11 @@ class Trainer:
 
 
 @contextmanager
-def _noting_signals() -> Iterator[list[signal.Signals]]:
-    """Turn SIGTERM and Ctrl-C into a list of signals that the loop reads between two steps."""
+def _noting_signals(saves: bool) -> Iterator[list[signal.Signals]]:
+    """Turn SIGTERM and Ctrl-C into a list of signals that a loop that saves reads between two steps."""
     noted: list[signal.Signals] = []
     # Python lets only the main thread set handlers; elsewhere the host hears the signals.
-    if threading.current_thread() is not threading.main_thread():
+    if not saves or threading.current_thread() is not threading.main_thread():
         yield noted
         return
 
