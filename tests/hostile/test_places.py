@@ -20,7 +20,7 @@ from tailbatch.results import (
     RunSpec,
     StudyPlan,
 )
-from tailbatch.results.archive import Archive, read_archive, write_archive
+from tailbatch.results.archive import Archive, write_archive
 from tailbatch.results.record import to_json
 from tailbatch.study import Study, ThisProcess, load_study, run_study
 from tailbatch.training.checkpoints import load_checkpoint, save_checkpoint
@@ -167,7 +167,7 @@ def test_no_name_in_an_archive_leads_outside_or_leaves_half_of_it(name, archive,
         path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
         before = contents(store.path)
         try:
-            read_archive(Archive(path), store)
+            store.add_missing(Archive(path))
         except ResultError:
             assert contents(store.path) == before, f"{place}: half of the archive was imported"
         found = {path.parent.name for path in contents(store.path)}
@@ -186,7 +186,7 @@ def test_an_archive_cannot_replace_a_record(archive, inside):
     with pytest.raises(
         ResultError, match=r"line 4 of .*the key of a dataset is 32 hexadecimal digits"
     ):
-        read_archive(Archive(path), store)
+        store.add_missing(Archive(path))
     assert contents(store.path) == before
 
 

@@ -354,13 +354,13 @@ def _import(
       tailbatch study import records.jsonl.gz --store records
     """
     from tailbatch.results import ResultStore
-    from tailbatch.results.archive import Archive, read_archive
+    from tailbatch.results.archive import Archive
 
     if not file.is_file():
         raise ResultError(f"there is no file {file}: make one with `tailbatch study export`")
     kept = ResultStore(store)
     kept.tidy()
-    count = read_archive(Archive(file), kept)
+    count = kept.add_missing(Archive(file))
     typer.echo(f"{count:,} runs added to {printable(str(store))}")
 
 

@@ -7,7 +7,7 @@ An archive keeps the spec, every metric of the best epoch on validation and test
 the curves by epoch and the labels' results. It drops the arrays but keeps their `array_facts`; it also
 drops the validation metrics by epoch except `CURVES`, the tracebacks of failures, and the folders of
 the datasets. Curves and labels' results have single precision, which is how a report reads them.
-A study resumes from such a file once `read_archive` has put its records into a store.
+A study resumes from such a file once `ResultStore.add_missing` has put its records into a store.
 """
 
 import gzip
@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -27,7 +28,6 @@ from tailbatch.results.record import (
     DatasetFacts,
     OtherVersionError,
     RecordSource,
-    RunFailure,
     RunRecord,
     StudyPlan,
     from_json,
@@ -41,7 +41,10 @@ CURVES = ("macro_auc", "macro_f", "macro_average_precision", "minority_average_p
 #: The suffix of archive files.
 SUFFIX = ".jsonl.gz"
 _FORMAT = "tailbatch records"
+# What a line of the header is called, by the kind of what it keeps.
+_LINES = {"studies": "study", "failures": "failure", "datasets": "dataset"}
 _Made = TypeVar("_Made")
+_Kept = TypeVar("_Kept")
 
 Arrays = Callable[[RunSpec], Mapping[str, np.ndarray]]
 
@@ -125,45 +128,6 @@ def write_archive(
     return len(runs)
 
 
-def read_archive(archive: RecordSource, store: ResultStore) -> int:
-    """Add the records of an archive that a store lacks, and return the number of runs added.
-
-    Existing records are unchanged, since they may hold more: arrays, tracebacks, folders of datasets.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> there, here = ResultStore(folder / "there"), ResultStore(folder / "here")
-    >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
-    >>> there.add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
-    ...                     best_epoch=1, warm_up_digest=""))
-    >>> read_archive(there, here), here.has(spec)
-    (1, True)
-    """
-    done, added = store.done(), set()
-    failures, studies, facts_by_key = archive.failures(), archive.studies(), archive.datasets()
-    for _ in archive.records():
-        pass  # a damaged archive raises here, before anything is written
-    for record in archive.records():
-        if record.spec.digest not in done:
-            store.add(record)
-            added.add(record.spec.digest)
-    known = done | added | {failure.spec.digest for failure in store.failures()}
-    for failure in failures:
-        if failure.spec.digest not in known:
-            store.keep_failure(failure)
-    plans = {plan.name for plan in store.studies()}
-    for plan in studies:
-        if plan.name not in plans:
-            store.keep_study(plan)
-    datasets = store.datasets()
-    for key, facts in facts_by_key.items():
-        if key not in datasets:
-            store.keep_dataset(facts, key)
-    return len(added)
-
-
 def _line(values: Mapping[str, Any]) -> bytes:
     return to_json(values, on_one_line=True).encode()
 
@@ -221,27 +185,18 @@ class Archive(RecordSource):
                 if wanted is None or digest in wanted:
                     yield record
 
-    def studies(self) -> tuple[StudyPlan, ...]:
-        """Return the studies that the records are for, by name."""
-        plans = {plan.name: plan for plan in self._made("study", StudyPlan.from_dict)}
-        return tuple(plans[name] for name in sorted(plans))
-
-    def failures(self) -> tuple[RunFailure, ...]:
-        """Return why runs could not be done, in the order of digests."""
-        failures = self._made("failure", RunFailure.from_dict)
-        return tuple(sorted(failures, key=lambda failure: failure.spec.digest))
-
-    def datasets(self) -> dict[str, DatasetFacts]:
-        """Return the facts of all datasets, by the key they were kept under."""
-        return dict(self._made("dataset", _dataset))
-
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
         """Return nothing: archives keep no arrays, and the records hold the facts derived from them."""
         return {}
 
-    def _made(self, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made]:
+    def _kept(
+        self, kind: str, made: Callable[[Mapping[str, Any]], _Kept]
+    ) -> Iterator[tuple[str, _Kept]]:
+        """Yield the name and content of what is kept of a kind, by name."""
+        found: dict[str, _Kept] = {}
         for file in self._files:
-            yield from _made(file, kind, made)
+            found |= _made(file, _LINES[kind], lambda values: _keyed(values, made))
+        yield from sorted(found.items(), key=itemgetter(0))
 
 
 def _records(file: Path) -> Iterator[RunRecord]:
@@ -259,7 +214,7 @@ def _records(file: Path) -> Iterator[RunRecord]:
 
 def _made(file: Path, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made]:
     """Yield the content of the lines of a kind; an error names the damaged line."""
-    for number, line in _lines(file):
+    for number, line in _lines_of(file):
         try:
             values = from_json(line)
             if number == 1 and values.get("format") != _FORMAT:
@@ -276,7 +231,7 @@ def _made(file: Path, kind: str, made: Callable[[Any], _Made]) -> Iterator[_Made
             ) from error
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
+def _lines_of(file: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         # Read like a dataset: within limits, however large it unpacks.
@@ -304,11 +259,14 @@ def _record(values: Mapping[str, Any]) -> RunRecord:
     return record
 
 
-def _dataset(values: Mapping[str, Any]) -> tuple[str, DatasetFacts]:
-    rest = {name: value for name, value in values.items() if name != "key"}
-    key = str(values.get("key"))
-    ResultStore.check_key(key)
-    return key, DatasetFacts.from_dict(rest)
+def _keyed(values: Mapping[str, Any], made: Callable[[Any], _Kept]) -> tuple[str, _Kept]:
+    """Return what a line of the header holds, and the name that a store keeps it under."""
+    kept = made({name: value for name, value in values.items() if name != "key"})
+    one: Any = kept
+    if isinstance(one, DatasetFacts):
+        ResultStore.check_key(key := str(values.get("key")))
+        return key, kept
+    return one.name if isinstance(one, StudyPlan) else one.spec.digest, kept
 
 
 def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
@@ -317,22 +275,17 @@ def facts_of(record: RunRecord, arrays: Arrays) -> Mapping[str, Any]:
     If an array file is damaged or missing, its run loses only the curves drawn from it: the reason is
     logged, and kept as `UNREAD`.
     """
-    kept = record.diagnostics.get(ARRAY_FACTS)
-    if kept is not None:
+    if (kept := record.diagnostics.get(ARRAY_FACTS)) is not None:
         return dict(kept)
     try:
-        kept = arrays(record.spec)
-        if kept or not record.history:
-            return _array_facts(record, kept)
+        found = arrays(record.spec)
+        if found or not record.history:
+            return _array_facts(record, found)
         reason, detail = "the array file is missing", "there is no such file"
     except (DataError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         reason, detail = "the array file is damaged", str(error)
-    _log.warning(
-        "run %s goes into the report without its arrays: %s (%s)",
-        record.spec.digest,
-        reason,
-        detail,
-    )
+    said = "run %s goes into the report without its arrays: %s (%s)"
+    _log.warning(said, record.spec.digest, reason, detail)
     return {UNREAD: reason}
 
 
@@ -390,12 +343,7 @@ def _loss_quantiles(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             continue
         for count in np.unique(group):
             losses = arrays[name][group == count].astype(np.float64)
-            rows.append(
-                {
-                    "epoch": int(name.rpartition("_")[2]),
-                    "minority_labels": int(count),
-                    "samples": len(losses),
-                    "quantiles": np.percentile(losses, PERCENT).round(6).tolist(),
-                }
-            )
+            row = {"epoch": int(name.rpartition("_")[2]), "minority_labels": int(count)}
+            quantiles = np.percentile(losses, PERCENT).round(6).tolist()
+            rows.append(row | {"samples": len(losses), "quantiles": quantiles})
     return rows

@@ -122,10 +122,9 @@ def _dataset_facts(store: RecordSource, specs: Iterable[RunSpec]) -> pd.DataFram
     facts = pd.DataFrame(
         {"dataset": printable(facts.name), "preparation": name, "digest": facts.digest, **sizes}
         for facts in store.datasets().values()
-        for name, values in facts.facts.items()
-        for sizes in [{key: value for key, value in values.items() if key != "scale"}]
+        for name, sizes in facts.facts.items()
         if not used or (facts.digest, name) in used
-    )
+    ).drop(columns="scale", errors="ignore")
     # Machines that share a store record a dataset once for each folder it is in.
     return facts.drop_duplicates(ignore_index=True)
 
@@ -243,7 +242,5 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _spec_row(spec: RunSpec) -> dict[str, Any]:
     """Return the row of a run without a record."""
-    empty = RunRecord(
-        spec=spec, validation={}, test={}, history=(), best_epoch=0, warm_up_digest=""
-    )
-    return _shown(empty.row())
+    nothing: dict[str, Any] = {"validation": {}, "test": {}, "history": (), "warm_up_digest": ""}
+    return _shown(RunRecord(spec=spec, best_epoch=0, **nothing).row())

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ _OWN_SCHEMA = re.compile(rb'\n "schema": %d,' % SCHEMA)  # keys of the outermost
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half a surrogate pair, which no text file can hold
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,100}")
 _SEAL_KEYS = ("digest", "checksum")
+_Kept = TypeVar("_Kept")
 
 
 class OtherVersionError(ResultError):
@@ -112,6 +113,17 @@ class RunRecord(_Plain):
     def from_json(cls, text: str) -> Self:
         """Undo `to_json`; invalid text is an error that says what is wrong."""
         return cls.from_dict({k: v for k, v in from_json(text).items() if k not in _SEAL_KEYS})
+
+    @staticmethod
+    def sealed_digest(text: bytes) -> str | None:
+        """Return the digest of the run that a record of this version is about; None if it was changed.
+
+        Twenty times as fast as reading the record, so that resuming can check every one.
+        """
+        seal = _SEAL.search(text, max(0, len(text) - 200))
+        if seal is None or not _OWN_SCHEMA.search(text):
+            return None
+        return seal[1].decode() if seal[2].decode() == _checksum(text[: seal.start()]) else None
 
     def row(self) -> dict[str, Any]:
         """Return the run as one row of a table: plain cells only, for CSV and Parquet."""
@@ -257,17 +269,6 @@ def _seal(text: str, digest: str) -> str:
     return f'{body},\n "digest": "{digest}",\n "checksum": "{_checksum(body.encode())}"\n}}\n'
 
 
-def sealed_digest(text: bytes) -> str | None:
-    """Return the digest of the run that a record of this version is about; None if it was changed.
-
-    Twenty times as fast as reading the record, so that resuming can check every one.
-    """
-    seal = _SEAL.search(text, max(0, len(text) - 200))
-    if seal is None or not _OWN_SCHEMA.search(text):
-        return None
-    return seal[1].decode() if seal[2].decode() == _checksum(text[: seal.start()]) else None
-
-
 def _checksum(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
@@ -298,20 +299,26 @@ class RecordSource(ABC):
         """Yield the records in the order of digests, or only those of one study."""
 
     @abstractmethod
-    def studies(self) -> tuple[StudyPlan, ...]:
-        """Return the studies that the records are for, by name."""
-
-    @abstractmethod
-    def failures(self) -> tuple[RunFailure, ...]:
-        """Return why runs failed, in the order of digests."""
-
-    @abstractmethod
-    def datasets(self) -> dict[str, DatasetFacts]:
-        """Return the facts of all datasets, by the key they were kept under."""
-
-    @abstractmethod
     def arrays(self, spec: RunSpec) -> dict[str, np.ndarray]:
         """Return the arrays kept with a run; empty if there are none."""
+
+    @abstractmethod
+    def _kept(
+        self, kind: str, made: Callable[[Mapping[str, Any]], _Kept]
+    ) -> Iterator[tuple[str, _Kept]]:
+        """Yield the name and content of what is kept of a kind, by name."""
+
+    def studies(self) -> tuple[StudyPlan, ...]:
+        """Return the studies that the records are for, by name."""
+        return tuple(plan for _, plan in self._kept("studies", StudyPlan.from_dict))
+
+    def failures(self) -> tuple[RunFailure, ...]:
+        """Return why runs failed, in the order of digests."""
+        return tuple(failure for _, failure in self._kept("failures", RunFailure.from_dict))
+
+    def datasets(self) -> dict[str, DatasetFacts]:
+        """Return the facts of all datasets, by the key they were kept under."""
+        return dict(self._kept("datasets", DatasetFacts.from_dict))
 
     def study(self, name: str) -> StudyPlan:
         """Return the study of that name."""

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, cached_property
 from numbers import Real
@@ -19,6 +19,11 @@ SCHEMA = 3
 """Increased when the meaning of a spec or record changes; records of another number are left alone."""
 
 _LARGEST = sys.float_info.max
+_CHOICES = {
+    "selection_loss": ("bce", "model"),
+    "schedule": ("constant", "cosine"),
+    "optimizer": ("adam", "adamw", "adam_mini"),
+}
 _MODULE = re.compile(r"\b[a-z_]+\.")
 
 NO_BATCHES = "none"
@@ -118,9 +123,9 @@ class TrainingPlan:
         _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every)
         _at_least(0, min_steps=self.min_steps)
         _at_least(0, excluded=True, lr=self.lr, gradient_clip=self.gradient_clip)
-        _one_of("selection_loss", self.selection_loss, "bce", "model")
-        _one_of("schedule", self.schedule, "constant", "cosine")
-        _one_of("optimizer", self.optimizer, "adam", "adamw", "adam_mini")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise _no_choice(name, getattr(self, name), known)
         _at_least(None, warm_up_share=self.warm_up_share, ema=self.ema)
         if not 0 <= self.warm_up_share < 1:
             raise ResultError(f"warm_up_share must be in [0, 1), got {self.warm_up_share}")
@@ -156,7 +161,10 @@ class TrainingPlan:
 
     def changed(self, **changes: Any) -> Self:
         """Return the plan with other settings, as `suited_to`."""
-        given = {name: value for name, value in changes.items() if value is not None}
+        given = dict(changes)
+        for name, value in changes.items():
+            if value is None:
+                del given[name]
         if isinstance(epochs := given.get("epochs"), int):
             given.setdefault("warm_up_epochs", min(self.warm_up_epochs, epochs // 10))
         if given.keys() & {"epochs", "steps"}:
@@ -238,7 +246,8 @@ class RunSpec:
         if self.loss is None and self.loss_options:
             raise ResultError(f"loss_options need a loss, got {dict(self.loss_options)!r:.60}")
         for name in {**self.by_default, **self.code}:
-            _one_of("a key of by_default and code", name, *GIVEN)
+            if name not in GIVEN:
+                raise _no_choice("a key of by_default and code", name, GIVEN)
         # One spelling per pressure; otherwise 16 and 16.0 would be two runs.
         pressure = self.selection_pressure
         if pressure is None or pressure == "imbalance":
@@ -414,7 +423,6 @@ def _at_least(bound: int | None, *, excluded: bool = False, **values: Any) -> No
             raise ResultError(f"{setting(name)} must be {least} {bound}, got {value}")
 
 
-def _one_of(name: str, value: str, *known: str) -> None:
-    if value not in known:
-        choices = " or ".join(f'"{choice}"' for choice in known)
-        raise ResultError(f"{setting(name)} must be {choices}, got {value!r}")
+def _no_choice(name: str, value: str, known: Iterable[str]) -> ResultError:
+    choices = " or ".join(f'"{choice}"' for choice in known)
+    return ResultError(f"{setting(name)} must be {choices}, got {value!r}")

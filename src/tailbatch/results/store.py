@@ -22,7 +22,6 @@ from tailbatch.results.record import (
     RunRecord,
     StudyPlan,
     from_json,
-    sealed_digest,
     to_json,
 )
 from tailbatch.results.spec import RunSpec
@@ -140,16 +139,8 @@ class ResultStore(RecordSource):
         self.note_pause(spec)
 
     def records(self, study: str | None = None) -> Iterator[RunRecord]:
-        """Yield every readable record, in the order of their files; set the damaged ones aside.
-
-        Parameters
-        ----------
-        study
-            Only the runs that the study of this name wants.
-        """
-        wanted = None
-        if study is not None:
-            wanted = {spec.digest for spec in self.study(study).specs}
+        """Yield every readable record, in the order of digests; set the damaged ones aside."""
+        wanted = None if study is None else {spec.digest for spec in self.study(study).specs}
         for path in self._files("runs"):
             if wanted is None or path.stem in wanted:
                 record = self._readable(path)
@@ -165,10 +156,6 @@ class ResultStore(RecordSource):
         """Keep why a run failed; a later success removes it."""
         self._keep("failures", failure.spec.digest, asdict(failure))
 
-    def failures(self) -> tuple[RunFailure, ...]:
-        """Return why runs failed, in the order of digests."""
-        return tuple(failure for _, failure in self._kept("failures", RunFailure.from_dict))
-
     def keep_study(self, plan: StudyPlan) -> None:
         """Keep which runs a study wants; a study of the same name is replaced."""
         specs = [spec.to_dict() for spec in plan.specs]
@@ -176,18 +163,49 @@ class ResultStore(RecordSource):
 
     def studies(self) -> tuple[StudyPlan, ...]:
         """Return the studies that use this store, by name."""
-        if self._plan is not None:
-            return (self._plan,)
-        return tuple(plan for _, plan in self._kept("studies", StudyPlan.from_dict))
+        return super().studies() if self._plan is None else (self._plan,)
 
     def keep_dataset(self, facts: DatasetFacts, key: str) -> None:
         """Keep a dataset's facts under a key, which is a digest and names its file."""
         self.check_key(key)
         self._keep("datasets", key, asdict(facts))
 
-    def datasets(self) -> dict[str, DatasetFacts]:
-        """Return the facts of all datasets, by the key they were kept under."""
-        return dict(self._kept("datasets", DatasetFacts.from_dict))
+    def add_missing(self, source: RecordSource) -> int:
+        """Add the records of an archive or store that this one lacks, and return how many runs.
+
+        Existing records are unchanged, since they may hold more: arrays, tracebacks, folders of datasets.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> there, here = ResultStore(tempfile.mkdtemp()), ResultStore(tempfile.mkdtemp())
+        >>> spec = RunSpec(dataset="debtags", dataset_digest="ab12")
+        >>> there.add(RunRecord(spec=spec, validation={}, test={"macro_f": 0.5}, history=(),
+        ...                     best_epoch=1, warm_up_digest=""))
+        >>> here.add_missing(there), here.has(spec)
+        (1, True)
+        """
+        done, added = self.done(), set()
+        failures, studies, facts_by_key = source.failures(), source.studies(), source.datasets()
+        for _ in source.records():
+            pass  # a damaged archive raises here, before anything is written
+        for record in source.records():
+            if record.spec.digest not in done:
+                self.add(record)
+                added.add(record.spec.digest)
+        known = done | added | {failure.spec.digest for failure in self.failures()}
+        for failure in failures:
+            if failure.spec.digest not in known:
+                self.keep_failure(failure)
+        plans = {plan.name for plan in self.studies()}
+        for plan in studies:
+            if plan.name not in plans:
+                self.keep_study(plan)
+        datasets = self.datasets()
+        for key, facts in facts_by_key.items():
+            if key not in datasets:
+                self.keep_dataset(facts, key)
+        return len(added)
 
     @staticmethod
     def check_key(key: str) -> None:
@@ -235,7 +253,7 @@ class ResultStore(RecordSource):
             raise OtherVersionError(f"{path} was {error}") from error
         if path.stem != record.spec.digest:
             raise ResultError(f"{path.name} holds another run ({record.spec.digest})")
-        if sealed_digest(text.encode()) is None:
+        if RunRecord.sealed_digest(text.encode()) is None:
             raise ResultError("its checksum does not agree with its content")
         return record
 
@@ -248,7 +266,7 @@ class ResultStore(RecordSource):
         except ValueError as error:
             self._set_aside(path, error)
             return None
-        if sealed_digest(text) == path.stem:
+        if RunRecord.sealed_digest(text) == path.stem:
             return path.stem
         record = self._readable(path)
         return None if record is None else record.spec.digest
