@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
@@ -184,12 +183,12 @@ class _Boosting(_ClassicalModel):
     ) -> Iterator[tuple[dict[str, float], FloatArray]]:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        kept: Any = slice(None)
         if not isinstance(X, np.ndarray):
             kept = np.flatnonzero(X.count_nonzero(axis=0) >= self.min_samples_leaf)
             rows = X.shape[0] + held_out.shape[0]
             _refuse_above(8 * rows * len(kept), self.name, f"{rows:,} rows, {len(kept):,} features")
-        X, held_out = _densified(X[:, kept]), _densified(held_out[:, kept])
+            few: Any = held_out[:, kept]
+            X, held_out = X[:, kept].toarray(), few.toarray()
         scores = np.tile(Y.mean(axis=0), (held_out.shape[0], 1))
         for label in range(Y.shape[1] if X.shape[1] else 0):
             model = HistGradientBoostingClassifier(
@@ -226,10 +225,6 @@ def make_classical(name: str, hyperparameters: Mapping[str, Any]) -> _ClassicalM
         check_known(f"hyperparameter of {name}", given, known, error=ModelError)
     model: _ClassicalModel = kind(**hyperparameters)
     return model
-
-
-def _densified(X: Features) -> npt.NDArray[Any]:
-    return X if isinstance(X, np.ndarray) else np.asarray(X.toarray())
 
 
 def _stacked(first: Features, second: Features) -> Features:

@@ -27,8 +27,7 @@ from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, ResultStore, TrainingPlan
 from tailbatch.study import Study, StudyOutcome, StudyProgress, ThisProcess, WorkerPool, run_study
-from tailbatch.study.custom import Entry
-from tailbatch.study.sources import FOLD_SEED, duration, facts_of, loaded
+from tailbatch.study.sources import FOLD_SEED, Entry, duration, facts_of, loaded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,16 +213,11 @@ class _Bar(logging.Handler):
         text = f"{finished} of {progress.total} runs"
         if progress.seconds_left is not None:
             text += f", {duration(progress.seconds_left)} left"
-        if progress.failed:
-            text += f", {progress.failed} failed"
+        text += f", {progress.failed} failed" if progress.failed else ""
         width = shutil.get_terminal_size().columns - 1  # a full line would wrap
         room = min(30, width - len(text) - 3)
-        bar = (
-            f"[{'#' * round(finished / max(1, progress.total) * room):-<{room}}] "
-            if room >= 5
-            else ""
-        )
-        line = f"{bar}{text}"[:width]
+        bar = "#" * round(finished / max(1, progress.total) * room)
+        line = (f"[{bar:-<{room}}] {text}" if room >= 5 else text)[:width]
         self.clear()
         self._stream.write(line)
         self._stream.flush()
@@ -328,7 +322,7 @@ class Comparison:
 
     def by_label(self) -> "pd.DataFrame":
         """Return one row per label: its average precision with each strategy, the rarest first."""
-        from tailbatch.analysis.labels import labels_by_name
+        from tailbatch.analysis.curves import labels_by_name
 
         return labels_by_name(self._label_facts()).rename(columns=str)
 
@@ -349,8 +343,8 @@ class Comparison:
         return ax
 
     def _label_facts(self) -> "pd.DataFrame":
+        from tailbatch.analysis.curves import label_facts
         from tailbatch.analysis.keys import named
-        from tailbatch.analysis.labels import label_facts
         from tailbatch.results.frames import read_store
 
         return label_facts(named(read_store(self.store, study=self.study)))
@@ -408,8 +402,7 @@ def _shown(value: object, key: str = "strategy") -> str:
 
 def _html_cell(value: float, peers: "pd.Series[Any]", metric: str) -> str:
     best = peers.max() if metric_facts(metric).higher_is_better else peers.min()
-    shown = f"{value:.4f}"
-    return f"<td><b>{shown}</b></td>" if value == best else f"<td>{shown}</td>"
+    return f"<td><b>{value:.4f}</b></td>" if value == best else f"<td>{value:.4f}</td>"
 
 
 def _with_options(runs: "pd.DataFrame", key: str) -> list[str]:

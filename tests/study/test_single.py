@@ -13,8 +13,7 @@ from tailbatch.data import MultiLabelDataset, save_npz
 from tailbatch.errors import TrainingError
 from tailbatch.imbalance import minority_labels, rare_labels
 from tailbatch.metrics import METRICS
-from tailbatch.report.page import write_report
-from tailbatch.report.reproduce import study_files
+from tailbatch.report.page import _study_files, write_report
 from tailbatch.results import RunRecord, TrainingPlan
 from tailbatch.study import Study, run
 from tailbatch.study.runner import _run_and_keep
@@ -200,7 +199,7 @@ def test_runs_without_batches_reach_store_report_and_a_study_file_of_their_own(
     write_report(store.path, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "logistic on 1 dataset" in page
-    files = study_files([r.spec for r in store.records()], store.datasets(), "again")
+    files = _study_files([r.spec for r in store.records()], store.datasets(), "again")
     again = {}
     for text in files.values():
         values = tomllib.loads(text) | {"datasets": [str(tiny)]}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,14 +23,14 @@ from tailbatch.registry import check_known
 from tailbatch.results import NO_BATCHES, Pressure, RunSpec, StudyPlan, TrainingPlan, parse_pressure
 from tailbatch.results.spec import GIVEN, known_fields
 from tailbatch.selection import STRATEGIES, default_pressure, make_selector
-from tailbatch.study.custom import Entry, NamedEntry, named, settled
-from tailbatch.study.sources import Source
+from tailbatch.study.sources import Entry, NamedEntry, Source, named, settled
 from tailbatch.training import check_scheduler
 
 MAX_RUNS = 10_000
 """Each planned run costs memory, and a file can ask for any number."""
 
 _MAX_BYTES = 1 << 20  # of a study file
+_NO_LISTS = ("name", "title", "n_folds", "plan", "scale")  # keys of a study file
 _STUDIES = Path(__file__).parents[1] / "studies"
 
 
@@ -109,7 +109,7 @@ class Study:
         for field_, key in (("model", "models"), ("loss", "losses"), ("strategy", "strategies")):
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, named(field_, getattr(self, key)))
-        names = self._names_of_models()
+        names = _names(self.models)
         if vars(self)["plan"] is None:
             object.__setattr__(self, "plan", TrainingPlan.suited_to(*names))
         if vars(self)["scale"] is None:
@@ -166,40 +166,25 @@ class Study:
                 f"study {self.name} has {count:,} runs or more, but a study can have at most "
                 f"{MAX_RUNS:,}: split it into several studies"
             )
-        specs = (
-            RunSpec(
-                dataset=source.name,
-                dataset_digest=digests[source.name],
-                preparation=preparation,
-                n_folds=self.n_folds,
-                fold=fold,
-                **learner.fields,
-                plan=replace(
-                    self.plan,
-                    batch_size=batch_size,
-                    selection_loss=choice.selection_loss,
-                    lr=self.plan.lr if learner.lr is None else learner.lr,
-                ),
-                strategy=choice.strategy,
-                selection_pressure=choice.selection_pressure,
-                strategy_options=choice.options,
-                seed=choice.seed,
-                scale=suited.get((source.name, preparation), self.scale),
-                **_beside_names(
-                    remembered,
-                    {
-                        **learner.fields,
-                        "strategy": choice.strategy,
-                        "strategy_options": choice.options,
-                    },
-                ),
-            )
-            for (source, preparation), learner, fold, size, candidate in itertools.product(*axes)
-            for batch_size, choice in self._concerning(learner, size, candidate)
-        )
         once: dict[str, RunSpec] = {}
-        for spec in specs:
-            once.setdefault(spec.digest, spec)
+        for (source, preparation), learner, fold, *batches in itertools.product(*axes):
+            for batch_size, choice in self._concerning(learner, *batches):
+                chosen = {**learner.fields, **choice.fields}
+                plan = {"batch_size": batch_size, "selection_loss": choice.selection_loss}
+                spec = RunSpec(
+                    dataset=source.name,
+                    dataset_digest=digests[source.name],
+                    preparation=preparation,
+                    n_folds=self.n_folds,
+                    fold=fold,
+                    **chosen,
+                    **_beside_names(remembered, chosen),
+                    plan=replace(self.plan, **plan, **learner.plan),
+                    selection_pressure=choice.selection_pressure,
+                    seed=choice.seed,
+                    scale=suited.get((source.name, preparation), self.scale),
+                )
+                once.setdefault(spec.digest, spec)
         return tuple(once.values())
 
     def _concerning(
@@ -225,9 +210,8 @@ class Study:
                 )
 
     def _check_batches(self) -> None:
-        strategies = {_settings(entry)[0] for entry in self.strategies}
-        networks = [name for entry in self.models if (name := _settings(entry)[0]) in MODELS]
-        if strategies == {NO_BATCHES} and networks:
+        networks = [name for name in _names(self.models) if name in MODELS]
+        if set(_names(self.strategies)) == {NO_BATCHES} and networks:
             raise StudyError(
                 f"the strategy {NO_BATCHES} is for models without batches ({', '.join(CLASSICAL)}), "
                 f"and {networks[0]} needs one of: {', '.join(STRATEGIES)}"
@@ -235,18 +219,15 @@ class Study:
 
     def _check_losses(self) -> None:
         if self.losses and self.models and not self._networks:
-            names = [_settings(entry)[0] for entry in (*self.losses, *self.models)]
+            names = _names([*self.losses, *self.models])
             raise StudyError(
                 f"the loss {names[0]} is for networks, and {names[-1]} takes none: leave losses out, or "
                 f"add one of: {', '.join(MODELS)}"
             )
 
-    def _names_of_models(self) -> list[str]:
-        return [_settings(entry)[0] for entry in self.models]
-
     @property
     def _networks(self) -> list[str]:
-        return [name for name in self._names_of_models() if name not in CLASSICAL]
+        return [name for name in _names(self.models) if name not in CLASSICAL]
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -257,7 +238,7 @@ class Study:
         >>> Study(name="try", datasets=["debtags"], models=["mlp", "forest"], losses=["focal"]).notices
         ('forest takes no loss: losses apply to mlp',)
         """
-        alone = [name for entry in self.models if (name := _settings(entry)[0]) in CLASSICAL]
+        alone = [name for name in _names(self.models) if name in CLASSICAL]
         if not self.losses or not alone:
             return ()
         names, networks = (", ".join(dict.fromkeys(some)) for some in (alone, self._networks))
@@ -292,9 +273,8 @@ class Study:
         changes = values.pop("quick", None)
         if quick:
             if not isinstance(changes, Mapping):
-                raise StudyError(
-                    f"study {values.get('name')} has no quick variant: add a table quick"
-                )
+                name = values.get("name")
+                raise StudyError(f"study {name} has no quick variant: add a table quick")
             values = _quick(values, changes)
         keys = [item.name for item in fields(cls)]
         for key in values:
@@ -303,16 +283,14 @@ class Study:
             if key not in values:
                 raise StudyError(f"a study needs the key {key}")
         for key, value in values.items():
-            if key not in ("name", "title", "n_folds", "plan", "scale") and not isinstance(
-                value, list
-            ):
+            if key not in _NO_LISTS and not isinstance(value, list):
                 raise StudyError(f"the key {key} of a study is a list, got {value!r}")
         try:
             known_fields(cls, values)
         except ResultError as error:
             raise StudyError(str(error)) from error
-        names = [_settings(entry)[0] for entry in values.get("models", cls.models)]
-        return cls(**values | {"plan": _plan(names, values.get("plan", {}))})
+        plan = _plan(_names(values.get("models", cls.models)), values.get("plan", {}))
+        return cls(**values | {"plan": plan})
 
     @classmethod
     def from_toml(cls, path: Path, *, quick: bool = False) -> Self:
@@ -333,12 +311,11 @@ def _beside_names(remembered: Callable[..., Any], fields: Mapping[str, Any]) -> 
     }
 
 
-@dataclass(frozen=True)
-class _Learner:
-    """A model with a loss: the fields of a run that describe it, and its own learning rate, if any."""
+class _Learner(NamedTuple):
+    """A model with a loss: the fields of a run that describe it, and its own settings of the plan."""
 
     fields: dict[str, Any]
-    lr: float | None
+    plan: dict[str, Any]
 
 
 def _learner(model: Entry, loss: Entry | None) -> _Learner:
@@ -348,7 +325,7 @@ def _learner(model: Entry, loss: Entry | None) -> _Learner:
     # One run has one spelling: cross-entropy is the default of models that take a loss.
     if name not in CLASSICAL and loss is not None and loss not in ("bce", {"name": "bce"}):
         fields["loss"], fields["loss_options"] = _settings(loss)
-    return _Learner(fields, lr)
+    return _Learner(fields, {} if lr is None else {"lr": lr})
 
 
 def _check_learner(model: Entry, loss: Entry | None) -> None:
@@ -362,13 +339,16 @@ def _check_learner(model: Entry, loss: Entry | None) -> None:
     check_hyperparameters(name, settings, named_loss and {"name": named_loss, **options})
 
 
-@dataclass(frozen=True)
-class _Choice:
+class _Choice(NamedTuple):
     strategy: str
     selection_pressure: Pressure
     selection_loss: Any
     seed: int
     options: Mapping[str, Any]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"strategy": self.strategy, "strategy_options": self.options}
 
 
 def known_studies() -> dict[str, Path]:
@@ -458,9 +438,13 @@ def _check_options(choice: _Choice) -> None:
 def _check_names(
     what: str, entries: Sequence[Entry], known: Mapping[str, Any], others: Collection[str]
 ) -> None:
-    for name, _ in map(_settings, entries):
+    for name in _names(entries):
         if name not in others and name not in known:  # also names known in this process only
             check_known(what, name, [*known, *others], error=StudyError)
+
+
+def _names(entries: Iterable[Entry]) -> list[str]:
+    return [_settings(entry)[0] for entry in entries]
 
 
 def _settings(entry: Entry) -> tuple[str, dict[str, Any]]:

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +20,10 @@ from tailbatch.errors import (
     TrainingInterrupted,
 )
 from tailbatch.results import DatasetFacts, ResultStore, RunFailure, RunSpec, StudyPlan
-from tailbatch.study.custom import Custom
 from tailbatch.study.grid import Study
 from tailbatch.study.pool import ThisProcess, WorkerPool, interruptible, said
 from tailbatch.study.single import run
-from tailbatch.study.sources import Forecast, Source, facts_of, scales_of
+from tailbatch.study.sources import Custom, Forecast, Source, facts_of, scales_of
 from tailbatch.training import Callback
 from tailbatch.training.checkpoints import load_checkpoint
 
@@ -163,11 +161,9 @@ class _Heartbeat(Callback):
 def _drop_damaged(checkpoint: Path) -> None:
     """Remove a checkpoint that cannot be read: starting over loses less than failing."""
     if checkpoint.exists():
-        if not checkpoint.is_file():
-            _log.warning("%s is not a regular file; the run starts over", checkpoint)
-            checkpoint.unlink()
-            return
         try:
+            if not checkpoint.is_file():
+                raise TrainingError(f"{checkpoint} is not a regular file")
             load_checkpoint(checkpoint)
         except TrainingError as error:
             _log.warning("%s; the run starts over", error)
@@ -274,11 +270,9 @@ def _name_of_its_own(name: str, datasets: Sequence[str], digests: Iterable[str])
 
 def _say_who_stays(jobs: Iterable[_Job]) -> None:
     customs = {custom[:2]: custom for job in jobs for custom in job.customs}
-    names = [f"{c.field} {c.name}" for c in customs.values() if not c.can_travel()]
-    _log.info(
-        "%s: other processes cannot import this code, so its runs are done in this process",
-        ", ".join(names),
-    )
+    names = ", ".join(f"{c.field} {c.name}" for c in customs.values() if not c.can_travel())
+    why = "other processes cannot import this code, so its runs are done in this process"
+    _log.info("%s: %s", names, why)
 
 
 def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
@@ -298,32 +292,23 @@ def study_progress(store: ResultStore) -> dict[str, StudyProgress]:
     done = store.done()  # reads every record, so once for all studies
     failed = {failure.spec.digest for failure in store.failures()} - done
     facts = {dataset.name: dataset for dataset in store.datasets().values()}
-    return {
-        plan.name: _progress(plan, store, done, failed, Forecast(facts)) for plan in store.studies()
-    }
-
-
-def _progress(
-    plan: StudyPlan,
-    store: ResultStore,
-    done: AbstractSet[str],
-    failed: AbstractSet[str],
-    forecast: Forecast,
-) -> StudyProgress:
-    missing = []
-    for spec in plan.specs:
-        if spec.digest not in done:
-            missing.append(spec)
-        elif not forecast.knows(spec):
-            forecast.learn(spec, store.get(spec).seconds)
-    under_way = [(spec, store.epochs_done(spec)) for spec in missing if store.is_under_way(spec)]
-    return StudyProgress(
-        total=len(plan.specs),
-        done=len(plan.specs) - len(missing),
-        failed=sum(spec.digest in failed for spec in missing),
-        under_way=tuple(under_way),
-        seconds_left=_seconds_left(forecast, missing, under_way),
-    )
+    found = {}
+    for plan in store.studies():
+        forecast, missing = Forecast(facts), []
+        for spec in plan.specs:
+            if spec.digest not in done:
+                missing.append(spec)
+            elif not forecast.knows(spec):
+                forecast.learn(spec, store.get(spec).seconds)
+        under_way = [(s, store.epochs_done(s)) for s in missing if store.is_under_way(s)]
+        found[plan.name] = StudyProgress(
+            total=len(plan.specs),
+            done=len(plan.specs) - len(missing),
+            failed=sum(spec.digest in failed for spec in missing),
+            under_way=tuple(under_way),
+            seconds_left=_seconds_left(forecast, missing, under_way),
+        )
+    return found
 
 
 def _seconds_left(

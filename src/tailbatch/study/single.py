@@ -33,8 +33,7 @@ from tailbatch.models import MultiLabelModel, make_model, seeded
 from tailbatch.registry import qualified_name
 from tailbatch.results import RunRecord, RunSpec
 from tailbatch.selection import Geometric, Selector, make_selector, strategy_settings
-from tailbatch.study.custom import Custom
-from tailbatch.study.sources import Source, parts_of
+from tailbatch.study.sources import Custom, Source, parts_of
 from tailbatch.training import Callback, LabeledRows, Rows, Trainer, Training, score_rows
 
 _PACKAGES = ("tailbatch", "torch", "numpy", "scipy", "scikit-learn")
@@ -179,8 +178,10 @@ def _scored_record(
         test=measured(parts.test, on_test),
         labels=_labels(parts, on_test, exposure),
         **facts,
-        versions={name: version(name) for name in _PACKAGES}
-        | {"python": platform.python_version()},
+        versions={
+            **{name: version(name) for name in _PACKAGES},
+            "python": platform.python_version(),
+        },
         machine={"system": platform.system(), "processor": platform.machine()},
     )
 

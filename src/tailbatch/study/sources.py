@@ -1,14 +1,17 @@
-"""Where the datasets of a study come from, the facts kept about them, and what runs on them cost."""
+"""What a study runs with: its datasets, the facts kept about them, and code from outside the package."""
 
 import hashlib
+import inspect
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from tailbatch.classical import CLASSICAL
 from tailbatch.data import Fold, MultiLabelDataset, Parts, load_dataset, stratified_folds
 from tailbatch.data.catalog import catalog, find
 from tailbatch.data.preparation import PAPER_PREPARATIONS, PreparedDataset, largest_columns, prepare
@@ -21,13 +24,29 @@ from tailbatch.imbalance import (
     minority_labels,
     rare_labels,
 )
-from tailbatch.registry import check_known
+from tailbatch.losses import LOSSES, Loss
+from tailbatch.models import MODELS
+from tailbatch.registry import Registry, check_known, qualified_name, source_digest
 from tailbatch.results import DatasetFacts, ResultStore, RunSpec
+from tailbatch.selection import STRATEGIES
 
 FOLD_SEED = 0
 """The folds of a dataset are the same for every study and seed; a seed varies weights and batches."""
 
 _COLUMNS = ("text", "kinds", "missing", "encoder")
+
+Entry: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
+"""A name, a class, a function, or a table with one of them as its name, plus settings."""
+NamedEntry: TypeAlias = str | Mapping[str, Any]
+"""An entry whose name is a string, as in a study file."""
+
+# What a run says elsewhere, or has one value of in every study.
+_OF_THE_RUN = (
+    "seed", "batch_size", "epochs", "warm_up_epochs", "selection_pressure", "loss", "max_lag", "shuffle",
+)  # fmt: skip
+
+REGISTRIES: Mapping[str, Registry[Any]] = {"strategy": STRATEGIES, "model": MODELS, "loss": LOSSES}
+"""The registry for the names in each field of a run."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,16 +112,18 @@ class Source:
 
     def load(self) -> MultiLabelDataset:
         """Read the dataset."""
-        labels: Any = list(self.labels) if isinstance(self.labels, tuple) else self.labels
-        return load_dataset(self.file or self.name, labels=labels, **self.settings)
+        return load_dataset(self.file or self.name, labels=self.listed_labels, **self.settings)
+
+    @property
+    def listed_labels(self) -> Any:
+        """Which columns are labels, as `load_dataset` takes it and a study file writes it."""
+        return list(self.labels) if isinstance(self.labels, tuple) else self.labels
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How to read the columns, as `load_dataset` takes it and a study file writes it."""
-        columns = dict(self.columns)
-        lists = {"text": list(columns["text"])} if "text" in columns else {}
-        kinds = {"kinds": dict(columns["kinds"])} if "kinds" in columns else {}
-        return columns | lists | kinds
+        """How to read the other columns, in the same way."""
+        kinds = {"text": list, "kinds": dict}
+        return {key: kinds[key](value) if key in kinds else value for key, value in self.columns}
 
 
 def _hashable(value: Any) -> Any:
@@ -144,14 +165,13 @@ def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) ->
     ):
         return noted
     dataset = loaded(source)
-    labels = list(source.labels) if isinstance(source.labels, tuple) else source.labels
     facts = DatasetFacts(
         name=source.name,
         path=str(path),
         size=status.st_size,
         modified=status.st_mtime_ns,
         digest=dataset.digest,
-        labels=labels,
+        labels=source.listed_labels,
         columns=source.settings,
         facts={name: _sizes(dataset, name) for name in sorted(wanted)},
     )
@@ -225,18 +245,13 @@ def _parts(source: Source, preparation: str, n_folds: int, fold: int, scale: str
     return replace(parts, minority=defined(parts.train.Y))
 
 
-Cell: TypeAlias = tuple[str, str, str, int, int]
+_Cell: TypeAlias = tuple[str, str, str, int, int]
 
-#: Rough seconds per run of each model relative to the MLP, used only for ordering.
+# Rough seconds per run of each model relative to the MLP, used only for ordering.
 _MODELS: dict[str, float] = {"mlp": 1, "c2ae": 2, "mpvae": 3, "clif": 5, "dela": 8, "paca": 20}
 _MODELS |= {"logistic": 0.1, "balanced_logistic": 0.1, "forest": 0.2, "boosting": 20}
-#: Runs of one dataset and model after which more would not change a forecast much.
+# Runs of one dataset and model after which more would not change a forecast much.
 _ENOUGH = 3
-
-
-def _size(spec: RunSpec, facts: Mapping[str, DatasetFacts]) -> Mapping[str, Any]:
-    known = facts.get(spec.dataset)
-    return known.facts.get(spec.preparation, {}) if known else {}
 
 
 class Forecast:
@@ -256,8 +271,8 @@ class Forecast:
 
     def __init__(self, facts: Mapping[str, DatasetFacts]) -> None:
         self._facts = facts
-        self._done: Counter[Cell] = Counter()
-        self._seconds: dict[Cell, float] = defaultdict(float)
+        self._done: Counter[_Cell] = Counter()
+        self._seconds: dict[_Cell, float] = defaultdict(float)
         self._cost = self._time = 0.0
 
     def learn(self, spec: RunSpec, seconds: float) -> None:
@@ -279,13 +294,17 @@ class Forecast:
 
     def share_done(self, spec: RunSpec, epochs: int) -> float:
         """Return which share of a run is done after so many epochs."""
-        size = _size(spec, self._facts)
+        size = self._size(spec)
         rows = round(size.get("n_samples", 1) * (1 - 1 / spec.n_folds))
         return min(1.0, epochs / spec.plan.n_epochs(rows))
 
     def cheapest_first(self, specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:
         """Return the runs by cost; runs that are compared cost the same and stay together."""
         return tuple(sorted(specs, key=self._units))
+
+    def _size(self, spec: RunSpec) -> Mapping[str, Any]:
+        known = self._facts.get(spec.dataset)
+        return known.facts.get(spec.preparation, {}) if known else {}
 
     def _one(self, spec: RunSpec) -> float:
         cell = _cell(spec)
@@ -295,13 +314,13 @@ class Forecast:
 
     def _units(self, spec: RunSpec) -> float:
         """Return a rough cost without a unit: rows x epochs x width x model."""
-        size = _size(spec, self._facts)
+        size = self._size(spec)
         n_samples = int(size.get("n_samples", 1))
         width = 500 + size.get("n_features", 0) + 20 * size.get("n_labels", 0)
         return float(n_samples * spec.plan.n_epochs(n_samples) * width * _MODELS.get(spec.model, 1))
 
 
-def _cell(spec: RunSpec) -> Cell:
+def _cell(spec: RunSpec) -> _Cell:
     return spec.dataset, spec.preparation, spec.model, spec.plan.epochs, spec.plan.batch_size
 
 
@@ -320,3 +339,111 @@ def duration(seconds: float | None) -> str:
     minutes = round(seconds / 60)
     hours = f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
     return f"about {hours}"
+
+
+# ---- code from outside the package
+
+
+class Custom(NamedTuple):
+    """A strategy, model or loss from outside the package, and whether its name is registered."""
+
+    field: str
+    name: str
+    code: Any
+    registered: bool = True
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> "tuple[Custom, ...]":
+        """Return the code from outside the package that a run needs, as known in this process."""
+        customs = []
+        for field, registry in REGISTRIES.items():
+            name = getattr(spec, field)
+            code = registry.loaded(name)
+            if code is not None and not qualified_name(code).startswith("tailbatch."):
+                customs.append(cls(field, name, code, registry.is_registered(name)))
+        return tuple(customs)
+
+    def can_travel(self) -> bool:
+        """Whether another process can import the code; it cannot if a script or notebook defines it."""
+        if qualified_name(self.code).startswith("__main__."):
+            return False
+        try:
+            ForkingPickler.dumps(self.code)
+        except Exception:  # hooks of foreign objects may raise anything
+            return False
+        return True
+
+    def make_known(self) -> None:
+        """Register code that came from another process under the name it has there."""
+        registry = REGISTRIES[self.field]
+        if registry.loaded(self.name) is None:
+            if self.registered:
+                registry.add(self.name, self.code)
+            else:
+                registry.name_of(self.code, self.name.rpartition("_")[0])
+
+
+def named(field: str, entries: Sequence[Entry]) -> Sequence[NamedEntry]:
+    """Return a study's entries with names in place of classes and functions.
+
+    Examples
+    --------
+    >>> from tailbatch.selection import HardSelector
+    >>> named("strategy", ["random", HardSelector, {"name": HardSelector, "max_lag": 1}])
+    ['random', 'hard', {'name': 'hard', 'max_lag': 1}]
+    """
+    if isinstance(entries, str):
+        raise StudyError(f"a study takes a list for each {field}, got {entries!r:.80}")
+    return [_named(field, entry) for entry in entries]
+
+
+def _named(field: str, entry: Any) -> NamedEntry:
+    if isinstance(entry, str):
+        return entry
+    if isinstance(entry, Mapping):
+        code = entry.get("name")
+        if isinstance(code, str) or not callable(code):
+            return entry
+        return {**entry, "name": _named(field, code)}
+    if isinstance(entry, Loss):
+        raise StudyError(
+            f"the loss {entry!r:.60} is already made for some rows: give its class, or a function of "
+            "the labels, so that each fold makes its own"
+        )
+    if not callable(entry):
+        raise StudyError(f"a {field} is a name, a table, a class or a function, got {entry!r:.80}")
+    # Its own name only: that of a class it inherits from is of other code.
+    called = getattr(entry, "__dict__", {}).get("strategy" if field == "strategy" else "name")
+    return REGISTRIES[field].name_of(entry, called if isinstance(called, str) else None)
+
+
+def settled(field: str, name: str, preset: str | None = None) -> tuple[dict[str, Any], str | None]:
+    """Return the settings that a name stands for if none are given, and the digest of the user's code.
+
+    Settings that are None or False are left out; the digest is None for what is of this package.
+
+    Examples
+    --------
+    >>> settled("loss", "focal"), settled("model", "logistic")
+    (({'gamma': 2.0}, None), ({}, None))
+    """
+    code: Any = CLASSICAL.get(name)
+    if code is None and name in REGISTRIES[field]:
+        code = REGISTRIES[field][name]
+    found: dict[str, Any] = {}
+    for kind in reversed(code.__mro__) if isinstance(code, type) else filter(None, [code]):
+        makes = vars(kind).get("__init__", object) if isinstance(kind, type) else kind
+        if inspect.isfunction(makes):
+            parameters = inspect.signature(makes).parameters.values()
+            found |= {
+                each.name: each.default for each in parameters if each.name not in _OF_THE_RUN
+            }
+    if preset is not None:
+        found |= getattr(code, "presets", {}).get(preset, {})
+    settings = {}
+    for key, value in found.items():
+        items = value if isinstance(value, tuple | list) else [value]
+        if value is not False and all(isinstance(item, int | float | str) for item in items):
+            settings[key] = list(value) if isinstance(value, tuple) else value
+    is_own = code is not None and not qualified_name(code).startswith("tailbatch.")
+    return settings, source_digest(code) if is_own else None
