@@ -20,7 +20,7 @@ from reproduction.records import HERE, collect, committed
 from reproduction.table_2 import causes, paper, speed, strategies
 from reproduction.text import ADAPTIVE, RANDOM
 
-from tailbatch.analysis.inference import gain
+from tailbatch.analysis.comparisons import gain
 from tailbatch.results import ResultStore
 
 PAGE = HERE.parent / "docs" / "reproduction.md"

@@ -36,7 +36,7 @@ from reproduction.text import (
     wrap,
 )
 
-from tailbatch.analysis.inference import gain
+from tailbatch.analysis.comparisons import gain
 
 
 def article(answers: Answers) -> str:

@@ -8,7 +8,7 @@ from reproduction.measures import compare_rates, where_all_ran
 from reproduction.text import CONTENDERS, RANDOM, RATES, rate_name
 
 from tailbatch.analysis import Arm, Dataset, Learner
-from tailbatch.analysis.inference import Gain, gain
+from tailbatch.analysis.comparisons import Gain, gain
 from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, RunSpec
 from tailbatch.results.frames import Evidence, read_store

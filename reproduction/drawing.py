@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from reproduction.text import PAPER_MODELS, TITLES, learner_name
 
 from tailbatch.analysis import Arm
-from tailbatch.analysis.inference import Gain, gain, sign
+from tailbatch.analysis.comparisons import Gain, gain, sign
 
 _RANDOM_AND_SELECTED = "#7f7f7f", "#d55e00"
 _BY_METRIC = "#d55e00", "#0072b2"

@@ -9,20 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tailbatch.analysis.comparisons import adjusted
-from tailbatch.analysis.fairness import still_learning
-from tailbatch.analysis.inference import (
+from tailbatch.analysis.comparisons import (
     LEVEL,
     Gain,
+    adjusted,
     dataset_means,
     detectable_change,
     equivalence,
     gain,
     held_out_ratio,
     paired_values,
-    pairs,
 )
 from tailbatch.analysis.keys import CELL, PAIR, Arm, Learner
+from tailbatch.analysis.tables import still_learning
 from tailbatch.errors import DataError
 from tailbatch.results import RunSpec
 from tailbatch.results.frames import Evidence
@@ -48,6 +47,22 @@ def learning_speed(evidence: Evidence, arms: Iterable[Arm], baseline: Arm) -> pd
             rows[arm] = (len(reached), len(needed), reached.median(), volatility, best[arm])
     columns = ["reached", "pairs", "epochs", "volatility", "best_epoch"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def pairs(runs: pd.DataFrame, arm: Arm, baseline: Arm, metric: str) -> pd.DataFrame:
+    """Return one row per pair of runs: ``value`` of the arm and ``before`` of the baseline.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"data": "scene", "learner": "mlp", "fold": [0, 0, 1], "seed": 0,
+    ...                      "arm": [Arm("random"), Arm("hard"), Arm("hard")],
+    ...                      "macro_f": [0.1, 0.2, 0.3]})
+    >>> pairs(runs, Arm("hard"), Arm("random"), "macro_f").values.tolist()
+    [[0.2, 0.1]]
+    """
+    cells = paired_values(runs, arm, metric, baseline).values()
+    rows = [row for _, values, before in cells for row in zip(values, before, strict=True)]
+    return pd.DataFrame(rows, columns=["value", "before"])
 
 
 def late_by_rate(runs: pd.DataFrame, rates: Sequence[str], metric: str) -> pd.DataFrame:

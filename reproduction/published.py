@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from reproduction.measures import pairs
 
-from tailbatch.analysis.inference import LEVEL, gain_sign, pairs, sign
+from tailbatch.analysis.comparisons import LEVEL, gain_sign, sign
 from tailbatch.analysis.keys import Arm, Learner
 from tailbatch.data.catalog import catalog
 from tailbatch.metrics import metric_facts

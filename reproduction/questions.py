@@ -54,7 +54,7 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Analysis, Arm, Dataset
-from tailbatch.analysis.inference import SIMULATIONS, Gain, coverage_text, gain
+from tailbatch.analysis.comparisons import SIMULATIONS, Gain, coverage_text, gain
 from tailbatch.data.preparation import FEW_POSITIVES
 from tailbatch.results import NO_BATCHES
 from tailbatch.results.frames import Evidence, read_store

@@ -14,7 +14,7 @@ import pandas as pd
 from tailbatch.analysis import Dataset
 from tailbatch.analysis.keys import named
 from tailbatch.results import RecordSource, ResultStore, RunSpec, StudyPlan
-from tailbatch.results.archive import SUFFIX, Archive, open_records, read_archive, write_archive
+from tailbatch.results.archive import SUFFIX, Archive, open_records, write_archive
 from tailbatch.results.frames import read_store
 from tailbatch.study import load_study
 from tailbatch.study.sources import scales_of
@@ -78,7 +78,7 @@ def collect(store: ResultStore, root: Path = HERE) -> list[Path]:
     """Write the files of the studies that a store has new runs of, and return them."""
     kept = {}
     for path in (path for question in QUESTIONS for path in record_files(question, root)):
-        read_archive(open_records(path), store)
+        store.add_missing(open_records(path))
         kept[path] = {record.spec.digest for record in Archive(path).records()}
     digests = {facts.name: facts.digest for facts in store.datasets().values()}
     scales = scales_of(store.datasets().values())

@@ -8,7 +8,7 @@ import pandas as pd
 from reproduction.measures import runs_and_folds
 
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.inference import Gain, gain
+from tailbatch.analysis.comparisons import Gain, gain
 
 #: The plan's learning rates as the page writes them: the paper's, and ten times as much.
 RATES = ("1e-4", "1e-3")

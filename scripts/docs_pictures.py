@@ -28,8 +28,7 @@ from tailbatch.data import MultiLabelDataset
 from tailbatch.imbalance import local_imbalance, positive_weights, selection_weights
 from tailbatch.metrics import average_precision_by_label
 from tailbatch.report.description import describe
-from tailbatch.report.figures import label_frequencies
-from tailbatch.report.style import PALETTE
+from tailbatch.report.figures import PALETTE, label_frequencies
 from tailbatch.selection import (
     AdaptiveSelector,
     BalancedSelector,

@@ -16,9 +16,8 @@ from reproduction.measures import level as mean_level
 from reproduction.text import table
 
 from tailbatch.analysis import Arm, Dataset
-from tailbatch.analysis.comparisons import results
+from tailbatch.analysis.comparisons import Gain, coverage_text, gain, results
 from tailbatch.analysis.curves import mean_curves
-from tailbatch.analysis.inference import Gain, coverage_text, gain
 from tailbatch.analysis.keys import named
 from tailbatch.results.archive import SUFFIX, open_records
 from tailbatch.results.frames import Evidence, read_store

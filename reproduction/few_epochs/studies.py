@@ -7,7 +7,7 @@ from pathlib import Path
 from reproduction.measures import best_rate
 
 from tailbatch.results import ResultStore, TrainingPlan
-from tailbatch.results.archive import SUFFIX, open_records, read_archive, write_archive
+from tailbatch.results.archive import SUFFIX, open_records, write_archive
 from tailbatch.results.frames import read_store
 from tailbatch.study import Study, ThisProcess, run_study
 
@@ -131,5 +131,5 @@ def collect(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         store, file = ResultStore(path), RECORDS / f"{path.name}{SUFFIX}"
         if file.exists():
-            read_archive(open_records(file), store)  # a folder may hold a part of the runs
+            store.add_missing(open_records(file))  # a folder may hold a part of the runs
         write_archive(store, file)

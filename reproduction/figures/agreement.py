@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tailbatch.analysis import Arm
-from tailbatch.report.figures import draw_style, plain_text, tidy
-from tailbatch.report.style import Look
+from tailbatch.report.figures import Look, plain_text, tidy
 from tailbatch.results.frames import Evidence
 
 
@@ -61,7 +60,7 @@ def draw(agreement: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
         for turn, (arm, values) in enumerate(panel.values.items()):
             # Side by side, so that markers do not overlap. Nothing lies between two categories: no line.
             at = places + 0.12 * (turn - (len(panel.values) - 1) / 2)
-            style = draw_style(looks[arm], line=False) | {"linestyle": "none", "markersize": 6}
+            style = looks[arm].drawn(line=False) | {"linestyle": "none", "markersize": 6}
             axes.plot(at, values, label=plain_text(str(arm)), **style)
         names = [plain_text(name, 16) for name in panel.categories]
         axes.set_xticks(places, names, rotation=30, ha="right")

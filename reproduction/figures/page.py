@@ -15,9 +15,9 @@ from reproduction.text import counted, folds_of, learner_name, listed, table
 
 from tailbatch.analysis import Analysis, Arm, analyze
 from tailbatch.analysis.curves import MEASURES
+from tailbatch.report.figures import GROUP_NAMES
 from tailbatch.report.section import Story
 from tailbatch.report.sections.closer_look import closer_look, curves_figure
-from tailbatch.report.style import GROUP_NAMES
 from tailbatch.results import StudyPlan
 from tailbatch.results.frames import Evidence, gather
 

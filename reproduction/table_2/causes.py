@@ -21,7 +21,7 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Arm
-from tailbatch.analysis.inference import gain
+from tailbatch.analysis.comparisons import gain
 from tailbatch.results.frames import Evidence
 
 _FLAT = 0.93  # an effective sample size of this share of the rows or more is nearly uniform

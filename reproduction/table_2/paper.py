@@ -39,8 +39,7 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Learner
-from tailbatch.analysis.comparisons import PAPER_METRICS
-from tailbatch.analysis.inference import Gain, gain
+from tailbatch.analysis.comparisons import PAPER_METRICS, Gain, gain
 from tailbatch.results.frames import Evidence
 
 

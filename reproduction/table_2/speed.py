@@ -29,7 +29,7 @@ from reproduction.text import (
     table,
 )
 
-from tailbatch.analysis.inference import gain
+from tailbatch.analysis.comparisons import gain
 from tailbatch.analysis.keys import CELL
 from tailbatch.results.frames import Evidence
 

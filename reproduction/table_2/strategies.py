@@ -23,9 +23,9 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.inference import gain
+from tailbatch.analysis.comparisons import gain
+from tailbatch.analysis.curves import minority_gains
 from tailbatch.analysis.keys import CELL, PAIR
-from tailbatch.analysis.labels import minority_gains
 from tailbatch.results.frames import Evidence
 
 _PRESSURES = {Arm("minority", float(pressure)): str(pressure) for pressure in (2, 4, 8, 16, 32, 64)}

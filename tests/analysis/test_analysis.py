@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import gaussian_kde
 
 from report.synthetic import make_arrays, make_record, make_specs, make_store
-from tailbatch.analysis import Arm, Dataset, Learner, _between_models, _with_epochs, analyze
+from tailbatch.analysis import Arm, Dataset, Learner, analyze
 from tailbatch.analysis.comparisons import comparisons, overall, results
 from tailbatch.analysis.curves import (
     _convergence,
@@ -14,16 +14,22 @@ from tailbatch.analysis.curves import (
     _pressure_panel,
     _sample_losses,
     _smoothed,
-    mean_curves,
-)
-from tailbatch.analysis.fairness import fairness_checks, still_learning
-from tailbatch.analysis.keys import named
-from tailbatch.analysis.labels import (
     label_facts,
     labels_by_name,
+    mean_curves,
     minority_gains,
 )
-from tailbatch.analysis.verdicts import _tuned, best_setting, mean_ranks, wilcoxon_by_model
+from tailbatch.analysis.keys import named
+from tailbatch.analysis.tables import (
+    _best_setting,
+    _between_models,
+    _fairness_checks,
+    _mean_ranks,
+    _tuned,
+    _wilcoxon_by_model,
+    _with_epochs,
+    still_learning,
+)
 from tailbatch.report.sections.results import _in_words
 from tailbatch.results import ResultStore, RunRecord
 from tailbatch.results.frames import Evidence, gather, read_store
@@ -245,10 +251,10 @@ def test_two_contents_of_one_name_are_two_datasets():
 
 
 def test_fairness_finds_a_warm_up_that_differs(grid):
-    assert (fairness_checks(grid.runs)["verdict"] == "agrees").all()
+    assert (_fairness_checks(grid.runs)["verdict"] == "agrees").all()
     spoiled = grid.runs.copy()
     spoiled.loc[spoiled.index[0], "warm_up_digest"] = "another"
-    checks = _in_words(fairness_checks(spoiled), RANDOM).set_index("check")
+    checks = _in_words(_fairness_checks(spoiled), RANDOM).set_index("check")
     assert checks.loc["Weights at the end of the warm-up", "verdict"] == "differs"
     assert "of 12 groups" in checks.loc["Weights at the end of the warm-up", "detail"]
 
@@ -257,7 +263,7 @@ def test_fairness_finds_a_warm_up_that_differs(grid):
 def test_a_baseline_that_is_still_learning_is_no_fair_one(grid, best, verdict):
     runs = grid.runs.assign(plan_epochs=10, best_epoch=5)
     runs.loc[runs["arm"] == RANDOM, "best_epoch"] = best
-    checks = _in_words(fairness_checks(runs), RANDOM).set_index("check")
+    checks = _in_words(_fairness_checks(runs), RANDOM).set_index("check")
     found = checks.loc["End of the training and end of learning"]
     assert found["verdict"] == verdict
     assert "runs of random were best in their last epochs" in found["detail"]
@@ -323,7 +329,7 @@ def test_label_gains_are_against_the_baseline_on_the_same_runs(grid):
 def test_wilcoxon_by_model_is_over_its_datasets():
     specs = make_specs(datasets=[f"data{place}" for place in range(6)], models=("dela",), folds=2)
     runs = named(gather(map(make_record, specs))).runs
-    table = wilcoxon_by_model(comparisons(runs, ["macro_f"])).set_index("arm")
+    table = _wilcoxon_by_model(comparisons(runs, ["macro_f"])).set_index("arm")
     assert table.loc[ADAPTIVE, "p"] == pytest.approx(0.03125)
     assert table.loc[ADAPTIVE, "outcome"] == "win"
 
@@ -358,12 +364,14 @@ def test_a_density_equals_that_of_the_losses_themselves():
 
 
 def test_ranks_are_over_datasets_and_their_test_needs_three_strategies(grid):
-    ranks = mean_ranks(results(grid.runs, ["macro_f"]), ["macro_f"])
+    ranks = _mean_ranks(results(grid.runs, ["macro_f"]), ["macro_f"])
     assert ranks["arm"].tolist()[0] == ADAPTIVE
     assert (ranks["datasets"] == 2).all()  # of two models each
     assert ranks["friedman_p"].notna().all()
     two = results(grid.runs[grid.runs["strategy"] != "hard"], ["macro_f"])
-    assert mean_ranks(two, ["macro_f"])[["critical_difference", "friedman_p"]].isna().all(axis=None)
+    assert (
+        _mean_ranks(two, ["macro_f"])[["critical_difference", "friedman_p"]].isna().all(axis=None)
+    )
 
 
 def test_missing_and_failed_runs_have_the_names_of_their_records(tmp_path):
@@ -420,28 +428,28 @@ def test_a_damaged_record_is_left_out_of_the_report(tmp_path):
 
 def test_a_metric_that_some_folds_lack_makes_no_headline(grid):
     runs = grid.runs.assign(macro_auc=0.5)
-    assert best_setting(runs, ["minority_average_precision", "macro_auc"]).metric == (
+    assert _best_setting(runs, ["minority_average_precision", "macro_auc"]).metric == (
         "minority_average_precision"
     )
     some = runs["fold"] == runs["fold"].max()
     runs.loc[~some, "minority_average_precision"] = np.nan
-    assert best_setting(runs, ["minority_average_precision", "macro_auc"]).metric == "macro_auc"
-    assert best_setting(runs, ["minority_average_precision"]) is None
+    assert _best_setting(runs, ["minority_average_precision", "macro_auc"]).metric == "macro_auc"
+    assert _best_setting(runs, ["minority_average_precision"]) is None
 
 
 def test_the_best_setting_is_chosen_on_validation_rows_and_measured_on_test_rows(grid):
     metrics = ["minority_average_precision"]
     runs = grid.runs
-    made = best_setting(runs, metrics)
+    made = _best_setting(runs, metrics)
     shuffled = runs.assign(minority_average_precision=np.linspace(0, 1, len(runs)))
-    assert best_setting(shuffled, metrics).setting == made.setting
+    assert _best_setting(shuffled, metrics).setting == made.setting
     assert made.reference.arm == RANDOM
     assert made.reference.learner == made.setting.learner
     one = of(runs, "")
-    assert best_setting(one, metrics).tested
-    assert best_setting(one[one["fold"] < 2], metrics).gain.p != best_setting(one, metrics).gain.p
-    assert best_setting(one[one["arm"] == RANDOM], metrics) is None
-    assert best_setting(runs[:0], metrics) is None
+    assert _best_setting(one, metrics).tested
+    assert _best_setting(one[one["fold"] < 2], metrics).gain.p != _best_setting(one, metrics).gain.p
+    assert _best_setting(one[one["arm"] == RANDOM], metrics) is None
+    assert _best_setting(runs[:0], metrics) is None
 
 
 def test_two_datasets_are_tested_one_by_one():
@@ -449,12 +457,12 @@ def test_two_datasets_are_tested_one_by_one():
     values = [0.30, 0.31, 0.29, 0.30, 0.32, 0.40, 0.42, 0.40, 0.41, 0.43]
     scene = runs_of(rows, macro_f=values)
     yeast = scene.assign(data=[Dataset("yeast")] * 10, macro_f=[*values[:5], *values[4::-1]])
-    made = best_setting(pd.concat([scene, yeast]), ["macro_f"])
+    made = _best_setting(pd.concat([scene, yeast]), ["macro_f"])
     assert [name for name, *_ in made.by_dataset] == ["scene", "yeast"]
     assert made.tested
     assert not made.significant
     assert made.by_dataset[0][2] < 0.001 < 0.9 < made.by_dataset[1][2]
-    assert best_setting(scene, ["macro_f"]).by_dataset == ()
+    assert _best_setting(scene, ["macro_f"]).by_dataset == ()
 
 
 def test_models_are_tested_against_the_first_that_draws_batches():

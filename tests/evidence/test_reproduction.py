@@ -23,10 +23,9 @@ from reproduction.published import dataset_key, directions
 from reproduction.table_2 import causes, costs, paper, speed, strategies
 
 from tailbatch.analysis import Arm, Dataset, Learner, analyze
-from tailbatch.analysis.comparisons import PAPER_METRICS
-from tailbatch.analysis.inference import Gain, gain, pairs, sign
+from tailbatch.analysis.comparisons import PAPER_METRICS, Gain, gain, sign
 from tailbatch.results import ResultStore
-from tailbatch.results.archive import Archive, read_archive
+from tailbatch.results.archive import Archive
 from tailbatch.results.frames import gather
 from tailbatch.stats import holm
 
@@ -68,10 +67,10 @@ def runs():
 
 
 def test_a_pair_is_the_same_cell_fold_and_seed(runs):
-    both = pairs(runs, ADAPTIVE, RANDOM, "macro_f")
+    both = measures.pairs(runs, ADAPTIVE, RANDOM, "macro_f")
     assert len(both) == 4
     assert (both["value"] - both["before"]).round(6).tolist() == [0.1, 0.1, -0.1, -0.1]
-    assert len(pairs(runs, MINORITY, RANDOM, "macro_f")) == 1
+    assert len(measures.pairs(runs, MINORITY, RANDOM, "macro_f")) == 1
 
 
 def test_a_gain_is_the_change_of_the_average_over_datasets(runs):
@@ -236,7 +235,7 @@ def test_a_study_file_is_written_once_and_not_for_anothers_sake(tmp_path):
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     store = ResultStore(tmp_path / "store")
     assert records.collect(store, tmp_path) == []
-    read_archive(Archive(there / "rate-mpvae.jsonl.gz"), store)
+    store.add_missing(Archive(there / "rate-mpvae.jsonl.gz"))
     assert records.collect(store, tmp_path) == [folder / "rate-mpvae.jsonl.gz"]
     assert {name: (folder / name).stat().st_mtime_ns for name in before} == before
     (folder / "bibtex.jsonl.gz").unlink()
@@ -287,7 +286,7 @@ def test_every_printed_cell_was_run_or_its_cost_was_measured(evidence):
 
 def test_the_runs_of_a_figure_have_a_file_of_their_own(tmp_path):
     store, folder = ResultStore(tmp_path / "store"), tmp_path / "root"
-    read_archive(records.committed("figures"), store)
+    store.add_missing(records.committed("figures"))
     written = records.collect(store, folder)
     assert folder / "figures" / "records" / "figure-6.jsonl.gz" in written
     assert {path.parent.parent.name for path in written} == {"figures"}

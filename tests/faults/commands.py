@@ -39,9 +39,9 @@ def _page_alone(records, out, *, study):
 
 def _keep_short(arguments):
     """Draw one figure in a report, and none if the report is not under test."""
-    real = tailbatch.report.page.write_files
+    real = tailbatch.report.page._write_files
     if arguments[0] == "report":
-        tailbatch.report.page.write_files = lambda sections, folder: real(
+        tailbatch.report.page._write_files = lambda sections, folder: real(
             _drawn_once(sections), folder
         )
     else:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats as reference
 
-from tailbatch.analysis.inference import _COVERAGE, held_out_ratio
+from tailbatch.analysis.comparisons import _COVERAGE, held_out_ratio
 from tailbatch.errors import DataError
 from tailbatch.seeds import stream
 from tailbatch.stats import (

@@ -10,7 +10,7 @@ from report.synthetic import make_specs, make_store
 from tailbatch.errors import ResultError
 from tailbatch.report.page import write_report
 from tailbatch.results import ResultStore
-from tailbatch.results.archive import Archive, open_records, read_archive, write_archive
+from tailbatch.results.archive import Archive, open_records, write_archive
 from tailbatch.results.frames import read_store
 
 
@@ -55,7 +55,7 @@ def test_the_same_store_gives_the_same_bytes(store, archive, tmp_path):
 
 def test_a_store_made_from_it_gives_it_back(archive, tmp_path):
     fresh = ResultStore(tmp_path / "fresh")
-    assert read_archive(archive, fresh) == len(archive.frame())
+    assert fresh.add_missing(archive) == len(archive.frame())
     write_archive(fresh, tmp_path / "back.jsonl.gz")
     assert (tmp_path / "back.jsonl.gz").read_bytes() == archive.path.read_bytes()
 
@@ -64,7 +64,7 @@ def test_a_store_keeps_what_it_has(archive, tmp_path):
     ours = make_store(tmp_path / "ours", make_specs(folds=1), failed=(1,))
     before = {path: path.read_bytes() for path in ours.path.rglob("*.*")}
     lacked = set(archive.frame()["digest"]) - set(ours.frame()["digest"])
-    assert read_archive(archive, ours) == len(lacked) > 0
+    assert ours.add_missing(archive) == len(lacked) > 0
     failed = [path for path in before if path.parent.name == "failures"]
     assert len(failed) == 1
     for path in before.keys() - set(failed):
@@ -178,7 +178,7 @@ def test_a_folder_of_archives_is_read_as_one(tmp_path):
     assert {record.spec.digest for record in both.records()} == {spec.digest for spec in specs}
     assert [plan.name for plan in both.studies()] == ["made-up"]
     assert len(list(both.records("made-up"))) == len(specs)
-    assert read_archive(both, ResultStore(tmp_path / "again")) == len(specs)
+    assert ResultStore(tmp_path / "again").add_missing(both) == len(specs)
 
 
 def test_a_run_in_two_archives_is_an_error(tmp_path):

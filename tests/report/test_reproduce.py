@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from report.synthetic import make_specs
 from study_samples import contents, run_here, tiny_file, tiny_study
-from tailbatch.report.page import write_report
-from tailbatch.report.reproduce import _grids, study_files
+from tailbatch.report.page import _grids, _study_files, write_report
 from tailbatch.results import NO_BATCHES, DatasetFacts, ResultStore, RunSpec
 from tailbatch.study import Study, known_studies, load_study
 
@@ -43,7 +42,7 @@ def test_a_study_of_the_paper_is_one_file():
     for name in known_studies():
         study = load_study(name)
         specs = study.specs({source.name: "ab" for source in study.sources})
-        files = study_files(specs, {}, name)
+        files = _study_files(specs, {}, name)
         # Models without batches have no strategies, so they are a grid of their own.
         assert len(files) == len({spec.strategy == NO_BATCHES for spec in specs})
         assert sorted(digests(files, "ab")) == sorted(
@@ -54,7 +53,7 @@ def test_a_study_of_the_paper_is_one_file():
 def test_runs_that_are_no_grid_are_several_files():
     specs = make_specs(datasets=("scene", "yeast"), random_seeds=2, pressures=(2.0, 16.0))
     specs = [RunSpec.from_dict(spec.to_dict() | {"dataset_digest": "ab"}) for spec in specs][:-5]
-    files = study_files(specs, {}, "odd")
+    files = _study_files(specs, {}, "odd")
     assert len(files) > 1
     assert sorted(digests(files, "ab")) == sorted(spec.digest for spec in specs)
 
@@ -78,7 +77,7 @@ def test_odd_names_and_annealed_pressures_are_written_as_toml(tmp_path, monkeypa
         digest="ab",
         labels=["a"],
     )
-    files = study_files([spec], {"key": facts}, "odd")
+    files = _study_files([spec], {"key": facts}, "odd")
     assert digests(files, "ab") == [spec.digest]
     assert "/far" not in files["odd.toml"]
 

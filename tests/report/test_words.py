@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from tailbatch import compare
 from tailbatch.analysis import Arm, Learner
-from tailbatch.analysis.fairness import fairness_checks
-from tailbatch.analysis.inference import Gain
-from tailbatch.analysis.verdicts import Best, Setting
+from tailbatch.analysis.comparisons import Gain
+from tailbatch.analysis.tables import Best, _fairness_checks, _Setting
 from tailbatch.errors import printable
-from tailbatch.report.export import _latex_text, _markdown_text, csv_text
+from tailbatch.report.figures import looks
+from tailbatch.report.page import _latex_text, _markdown_text, csv_text
 from tailbatch.report.sections.results import _in_words
 from tailbatch.report.sections.summary import _gains_figure, _headline, sentences
-from tailbatch.report.style import looks
 
 RANDOM, HARD, ADAPTIVE = map(Arm, ("random", "hard", "adaptive"))
 
@@ -71,7 +70,7 @@ def best(
 ):
     first, second = map(Learner, learners)
     gain = Gain(percent, *ends, p, 1, 1, 1)
-    made = Setting(first, arm), "minority_average_precision", 0.312, Setting(second, reference)
+    made = _Setting(first, arm), "minority_average_precision", 0.312, _Setting(second, reference)
     return _headline(Best(*made, gain, by_dataset), **more)
 
 
@@ -210,7 +209,7 @@ def runs_of_the_baseline(**plan):
     ],
 )
 def test_it_is_said_whether_the_best_epoch_tells_the_end_of_learning(plan, verdict, detail):
-    checks = _in_words(fairness_checks(runs_of_the_baseline(**plan)), RANDOM).set_index("check")
+    checks = _in_words(_fairness_checks(runs_of_the_baseline(**plan)), RANDOM).set_index("check")
     found = checks.loc["End of the training and end of learning"]
     assert found["verdict"] == verdict
     assert detail in found["detail"]

@@ -8,7 +8,7 @@ a label.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -293,22 +293,15 @@ def _datasets(runs: pd.DataFrame) -> list[Dataset]:
     titles = [column.removeprefix("plan_").replace("_", " ") for column in setting]
     contents = _column(runs, "dataset_digest", "")
     several = contents.groupby(runs["dataset"]).transform("nunique") > 1
-    values = zip(*(runs[column].astype(str) for column in setting), strict=True)
-    rows = zip(
-        runs["dataset"].astype(str),
-        _column(runs, "preparation", "full"),
-        contents,
-        values if setting else [()] * len(runs),
-        several,
-        strict=True,
-    )
-    made: dict[tuple[Any, ...], Dataset] = {}
-    return [
-        made.setdefault(
-            row, Dataset(*row[:3], tuple(zip(titles, row[3], strict=True)), bool(row[4]))
-        )
-        for row in rows
-    ]
+    plain = runs["dataset"].astype(str), _column(runs, "preparation", "full"), contents, several
+    values = (runs[column].astype(str) for column in setting)
+
+    @cache  # a table has many rows of few datasets
+    def made(name: str, preparation: str, digest: str, several: bool, *values: str) -> Dataset:
+        setting = tuple(zip(titles, values, strict=True))
+        return Dataset(name, preparation, digest, setting, several)
+
+    return [made(*row) for row in zip(*plain, *values, strict=True)]
 
 
 def _learners(runs: pd.DataFrame) -> list[Learner]:

@@ -472,7 +472,7 @@ def kept_columns(
 def write_table(table: "pd.DataFrame", out: Path, suffix: str = "") -> None:
     """Write a table as CSV or Parquet by the suffix, replacing the file atomically."""
     from tailbatch.files import replacing
-    from tailbatch.report.export import csv_text
+    from tailbatch.report.page import csv_text
 
     with replacing(out) as temporary:
         if (suffix or out.suffix) == ".parquet":

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from tailbatch.data.dataset import Features, MultiLabelDataset
+from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.imbalance import (
     imbalance_ratio,
     label_cardinality,
@@ -156,38 +155,34 @@ def _cooccurrence(dataset: MultiLabelDataset) -> _Cooccurrence:
 
 
 def _warnings(dataset: MultiLabelDataset) -> Iterator[str]:
-    counts = label_counts(dataset.Y)
+    counts, X = label_counts(dataset.Y), dataset.X
     for what, chosen in (
         ("no positive", counts == 0),
         ("a single positive", counts == 1),
         ("no negative", counts == dataset.n_samples),
     ):
-        if chosen.any():
-            columns = np.flatnonzero(chosen)
-            yield (
-                f"{_count(len(columns), 'label')} {what}: "
-                f"{_first_few(dataset.label_names, columns)}"
-            )
-    empty = int((np.asarray(dataset.Y.sum(axis=1)) == 0).sum())
-    if empty:
+        columns = np.flatnonzero(chosen)
+        if len(columns):
+            names = _first_few(dataset.label_names, columns)
+            yield f"{_count(len(columns), 'label')} {what}: {names}"
+    if empty := int((np.asarray(dataset.Y.sum(axis=1)) == 0).sum()):
         yield f"{_count(empty, 'row')} no label"
-    yield from _duplicate_warning(dataset)
-    constant = np.flatnonzero(_constant_features(dataset.X))
-    if len(constant):
-        yield (
-            f"{_count(len(constant), 'feature')} the same value in every row: "
-            f"{_first_few(dataset.feature_names, constant)}"
-        )
+    if dataset.n_features:
+        yield from _duplicate_warning(dataset)
+    low, high = (
+        np.ravel(ends.toarray() if sparse.issparse(ends) else ends)
+        for ends in (X.min(axis=0), X.max(axis=0))
+    )
+    if len(constant := np.flatnonzero(low == high)):
+        names = _first_few(dataset.feature_names, constant)
+        yield f"{_count(len(constant), 'feature')} the same value in every row: {names}"
 
 
 def _duplicate_warning(dataset: MultiLabelDataset) -> Iterator[str]:
-    if not dataset.n_features:
-        return
     labels_of: dict[bytes, set[bytes]] = {}
     for features, labels in zip(_row_keys(dataset.X), _row_keys(dataset.Y), strict=True):
         labels_of.setdefault(features, set()).add(labels)
-    repeated = dataset.n_samples - len(labels_of)
-    if repeated:
+    if repeated := dataset.n_samples - len(labels_of):
         at_odds = sum(len(labels) > 1 for labels in labels_of.values())
         odds = f"; {at_odds:,} of these groups disagree in their labels" if at_odds else ""
         yield f"{_count(repeated, 'row')} the same features as an earlier row{odds}"
@@ -195,31 +190,16 @@ def _duplicate_warning(dataset: MultiLabelDataset) -> Iterator[str]:
 
 def _row_keys(matrix: Any) -> Iterator[bytes]:
     """Yield a 16-byte digest of each row, so that a set of millions of wide rows stays small."""
-    for row in _row_bytes(matrix):
-        yield hashlib.blake2b(row, digest_size=16).digest()
-
-
-def _row_bytes(matrix: Any) -> Iterator[bytes]:
-    """Yield bytes for each row that are equal if and only if the rows are equal."""
     if sparse.issparse(matrix):
         rows = sparse.csr_array(matrix, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
-        for start, end in zip(rows.indptr, rows.indptr[1:], strict=False):
-            yield rows.indices[start:end].tobytes() + rows.data[start:end].tobytes()
-    elif matrix.dtype == bool:
-        for row in matrix:
-            yield row.tobytes()
+        ends = zip(rows.indptr, rows.indptr[1:], strict=False)
+        texts = (rows.indices[i:j].tobytes() + rows.data[i:j].tobytes() for i, j in ends)
     else:
-        for row in matrix:
-            yield (row + 0.0).tobytes()  # turns -0.0 into 0.0
-
-
-def _constant_features(X: Features) -> npt.NDArray[np.bool_]:
-    low, high = X.min(axis=0), X.max(axis=0)
-    if sparse.issparse(X):
-        low, high = low.toarray(), high.toarray()
-    return np.asarray(low == high).ravel()
+        zero = False if matrix.dtype == bool else 0.0
+        texts = ((row + zero).tobytes() for row in matrix)  # turns -0.0 into 0.0
+    return (hashlib.blake2b(text, digest_size=16).digest() for text in texts)
 
 
 def _count(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from tailbatch.analysis import Analysis
 from tailbatch.analysis.comparisons import paired
 from tailbatch.analysis.keys import CELL, Arm, by_label
 from tailbatch.metrics import metric_facts
-from tailbatch.report.style import Look, looks
+from tailbatch.report.figures import Look, looks
 
 _LONG = 30  # rows beyond which a table is folded
 #: Shown in a table for a missing value.
@@ -31,6 +31,33 @@ class View:
     caption: str
     header: list[tuple[str, bool]]
     rows: list[list[str]]
+
+    @classmethod
+    def of(
+        cls, table: pd.DataFrame, caption: str, titles: Mapping[Any, str] | None = None
+    ) -> "View":
+        """Return a frame as a plain table; `titles` picks, orders and renames its columns.
+
+        Examples
+        --------
+        >>> View.of(pd.DataFrame({"data": ["scene"], "gain": [0.5]}), "Gains", {"gain": "Gain"}).rows
+        [['0.5000']]
+        """
+        if "metric" in table:
+            table = table.assign(metric=[metric_facts(name).title for name in table["metric"]])
+        titles = titles or {name: name.replace("_", " ").capitalize() for name in table}
+        shown = table[[name for name in titles if name in table]]
+        return cls(
+            caption,
+            [(titles[name], is_number(shown[name])) for name in shown],
+            [[cell_text(value) for value in row] for row in shown.itertuples(index=False)],
+        )
+
+    def block(self) -> "Block":
+        """Return the table on the page, folded if it is long."""
+        if len(self.rows) <= _LONG:
+            return Block("table", self)
+        return Block("folded", (f"{self.caption} ({len(self.rows)} rows)", self))
 
 
 Kind = Literal[
@@ -160,43 +187,13 @@ def _traced(runs: pd.DataFrame, prefix: str = "runs") -> _Traced:
     groups = by_label(runs[columns], columns).groupby([*CELL, "arm"], sort=False)
     for turn, (key, group) in enumerate(groups):
         ids[key] = f"{prefix}-{turn}"
-        listed = [
-            {
-                "digest": digest,
-                "place": f"fold {fold}, seed {seed}"
-                + ("" if digest in compared else ", not compared"),
-            }
-            for fold, seed, digest in group[["fold", "seed", "digest"]].to_numpy()
-        ]
+        listed = []
+        for fold, seed, digest in group[["fold", "seed", "digest"]].to_numpy():
+            alone = "" if digest in compared else ", not compared"
+            listed.append({"digest": digest, "place": f"fold {fold}, seed {seed}{alone}"})
         title = f"{cell_text(key[2])}, {key[1]} on {key[0]}"
         entries.append({"id": ids[key], "title": title, "runs": listed})
     return _Traced(tuple(entries), ids)
-
-
-def view(table: pd.DataFrame, caption: str, titles: Mapping[Any, str] | None = None) -> View:
-    """Return a frame as a plain table; `titles` picks, orders and renames its columns.
-
-    Examples
-    --------
-    >>> view(pd.DataFrame({"data": ["scene"], "gain": [0.5]}), "Gains", {"gain": "Gain"}).rows
-    [['0.5000']]
-    """
-    if "metric" in table:
-        table = table.assign(metric=[metric_facts(name).title for name in table["metric"]])
-    titles = titles or {name: name.replace("_", " ").capitalize() for name in table}
-    shown = table[[name for name in titles if name in table]]
-    return View(
-        caption,
-        [(titles[name], is_number(shown[name])) for name in shown],
-        [[cell_text(value) for value in row] for row in shown.itertuples(index=False)],
-    )
-
-
-def folded(shown: View) -> Block:
-    """Return a table, folded if it is long."""
-    if len(shown.rows) <= _LONG:
-        return Block("table", shown)
-    return Block("folded", (f"{shown.caption} ({len(shown.rows)} rows)", shown))
 
 
 def cell_text(value: object, digits: int = 4) -> str:

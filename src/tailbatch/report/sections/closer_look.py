@@ -13,12 +13,12 @@ from tailbatch.analysis import Analysis
 from tailbatch.analysis.curves import MEASURES
 from tailbatch.analysis.keys import CELL, Arm, Dataset, Learner
 from tailbatch.metrics import METRICS, TUNED, metric_facts
-from tailbatch.report.figures import draw_style, plain_text, tidy
+from tailbatch.report.figures import GROUP_NAMES, GROUPS, Look, plain_text, shown_arms, tidy
 from tailbatch.report.section import Block, Chart, FileTable, Section, Story, Switch
-from tailbatch.report.style import GROUP_NAMES, GROUPS, Look, shown_arms
 
 _AXES = {"number": "epoch", "steps": "batch", "seconds": "second"}
 _MOST = 4  # datasets side by side, as in the paper
+_POINTS = 40  # of a curve
 _MOST_LABELS = 400  # dots in one chart; more would overlap, and bloat the page
 _CONVERGENCE = {
     "lowest_loss": "Lowest training loss",
@@ -72,12 +72,13 @@ def _blocks(story: Story, data: dict[str, Any]) -> Iterator[Block]:
     if len(analysis.labels):
         gain = (
             f"Change of a label's average precision against {baseline}, rare labels on the left. "
+            "Filled: minority labels."
         )
         often = (
             "How often a label is drawn, relative to its share of the training rows (1 is equal)."
         )
         charts = (
-            Chart("gain", "Gain of each label", f"{gain}Filled: minority labels."),
+            Chart("gain", "Gain of each label", gain),
             Chart("exposure", "Exposure of each label", often),
         )
         yield Block("row", charts)
@@ -120,7 +121,7 @@ def _data(analysis: Analysis) -> dict[str, Any]:
     cells = _Cells()
     columns = ["number", "steps", "seconds", *measures]
     for cell, arm, values in cells.by_arm(curves, columns):
-        cell["curves"][str(arm)] = _columns(_thinned(values), columns)
+        cell["curves"][str(arm)] = _columns(values[_evenly(len(values), _POINTS)], columns)
     for cell, arm, values in cells.by_arm(convergence, list(facts)):
         cell["convergence"][str(arm)] = [_short(value) for value in values[0]]
     for cell, data, group in cells.of(analysis.labels):
@@ -147,7 +148,7 @@ class _Cells:
     def by_arm(
         self, table: pd.DataFrame, columns: list[str]
     ) -> Iterator[tuple[dict[str, Any], Arm, np.ndarray]]:
-        """Yield each cell, arm, and its rows: (rows, columns), sliced from one array."""
+        # Sliced from one array, which is much faster than a frame for each group.
         values = table[columns].to_numpy(dtype=np.float64)
         places = table.groupby([*CELL, "arm"], sort=False).indices
         for data, learner, arm in sorted(places, key=lambda key: key[2]):
@@ -165,10 +166,9 @@ class _Cells:
         return [self._found[key] for key in sorted(self._found)]
 
 
-def _thinned(rows: np.ndarray, points: int = 40) -> np.ndarray:
-    """Return at most `points` rows, evenly spaced, including the first and last."""
-    places = np.linspace(0, len(rows) - 1, min(points, len(rows))).round().astype(int)
-    return np.asarray(rows[places])
+def _evenly(count: int, most: int) -> np.ndarray:
+    """Return at most `most` of `count` places, evenly spaced, including the first and last."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round()).astype(int)
 
 
 def _columns(rows: np.ndarray, names: list[str]) -> dict[str, list[Any]]:
@@ -184,8 +184,7 @@ def _labels(group: pd.DataFrame) -> dict[str, list[Any]]:
     """Return a dataset's labels, commonest first; the same for all of its models and arms."""
     once = group.drop_duplicates("label")
     order = once.sort_values("positives", ascending=False, kind="stable")
-    places = np.unique(np.linspace(0, len(order) - 1, min(len(order), _MOST_LABELS)).round())
-    shown = order.iloc[places.astype(int)]
+    shown = order.iloc[_evenly(len(order), _MOST_LABELS)]
     return {
         "names": shown["label"].tolist(),
         "positives": [_short(value) for value in shown["positives"]],
@@ -233,11 +232,11 @@ def _figures(story: Story) -> dict[str, Callable[[], Figure]]:
         "convergence": ("training_bce", "number", "steps", "seconds"),
         "validation": ("validation_macro_auc", "number"),
     }
-    figures: dict[str, Callable[[], Figure]] = {}
-    for name, (measure, *axes) in drawn.items():
-        if measure in lines and lines[measure].notna().any():
-            of = (lines, shown, measure, MEASURES[measure], *axes)
-            figures[name] = partial(curves_figure, *of)
+    figures: dict[str, Callable[[], Figure]] = {
+        name: partial(curves_figure, lines, shown, measure, MEASURES[measure], *axes)
+        for name, (measure, *axes) in drawn.items()
+        if measure in lines and lines[measure].notna().any()
+    }
     if analysis.labels[["gain", "exposure"]].notna().any(axis=None):
         figures["labels"] = partial(_labels_figure, _one_model(analysis.labels), shown)
     if len(analysis.density):
@@ -270,15 +269,10 @@ def curves_figure(
     width, height = 2.6 * len(names) + 0.6, 1.9 * len(axes_of) + 0.5
     figure = Figure(figsize=(width, height), dpi=150)
     # Laid out by hand: matplotlib's layout takes as long as drawing all panels a second time.
-    inches = {"left": 0.75 / width, "right": 1 - 0.1 / width}
-    inches |= {"bottom": 0.5 / height, "top": 1 - 0.35 / height}
-    grid = figure.subplots(
-        len(axes_of),
-        len(names),
-        squeeze=False,
-        sharey="col",
-        gridspec_kw={**inches, "wspace": 0.28, "hspace": 0.5},
-    )
+    layout = {"left": 0.75 / width, "right": 1 - 0.1 / width, "wspace": 0.28, "hspace": 0.5}
+    layout |= {"bottom": 0.5 / height, "top": 1 - 0.35 / height}
+    shape = len(axes_of), len(names)
+    grid = figure.subplots(*shape, squeeze=False, sharey="col", gridspec_kw=layout)
     for column, data in enumerate(names):
         lines = curves[curves["data"] == data]
         for row, axis in enumerate(axes_of):
@@ -286,7 +280,7 @@ def curves_figure(
             for arm, line in _arms(lines, looks):
                 known = line.dropna(subset=measure)
                 every = max(1, len(known) // 6)
-                style = draw_style(looks[arm]) | {"markevery": every, "label": plain_text(str(arm))}
+                style = looks[arm].drawn() | {"markevery": every, "label": plain_text(str(arm))}
                 axes.plot(known[axis], known[measure], linewidth=1.4, **style)
             axes.set_xlabel(_AXES[axis])
             tidy(axes)
@@ -305,7 +299,7 @@ def _labels_figure(labels: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
     grid = figure.subplots(1, len(titles), squeeze=False)[0]
     for axes, (kind, title) in zip(grid, titles.items(), strict=True):
         for arm, rows in _arms(labels.dropna(subset=kind), looks):
-            style = draw_style(looks[arm], line=False) | {"markersize": 3, "alpha": 0.6}
+            style = looks[arm].drawn(line=False) | {"markersize": 3, "alpha": 0.6}
             counts = rows["positives"].clip(lower=1)  # the axis is logarithmic
             axes.plot(counts, rows[kind], linestyle="none", label=plain_text(str(arm)), **style)
         axes.axhline(0 if kind == "gain" else 1, color="0.4", linestyle=":", linewidth=1)
@@ -328,9 +322,8 @@ def _density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
         some = density[density["epoch"] == epoch]
         numbers = some[(some["arm"] == arms[0]) & (some["minority_labels"] != "any")]
         for name, line in numbers.groupby("minority_labels"):
-            style = GROUPS[int(str(name))]
-            text = GROUP_NAMES[int(str(name))]
-            grid[0][column].plot(line["loss"], line["density"], label=text, **_line(style))
+            text, look = GROUP_NAMES[int(str(name))], GROUPS[int(str(name))]
+            grid[0][column].plot(line["loss"], line["density"], label=text, **_line(look))
         grid[0][column].set_title(f"epoch {epoch:g}, {plain_text(str(arms[0]))}", fontsize=9)
         for arm, line in _arms(some[some["minority_labels"] == "any"], looks) if rows > 1 else ():
             grid[1][column].plot(line["loss"], line["density"], label=str(arm), **_line(looks[arm]))
@@ -345,7 +338,7 @@ def _density_figure(density: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
 
 
 def _line(look: Look) -> dict[str, Any]:
-    return draw_style(look) | {"markevery": 8, "linewidth": 1.4}
+    return look.drawn() | {"markevery": 8, "linewidth": 1.4}
 
 
 def _pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baseline: Arm) -> Figure:
@@ -365,14 +358,10 @@ def _pressure_figure(pressures: pd.DataFrame, looks: Mapping[Arm, Look], baselin
     for axes, name in zip(panels, names, strict=False):
         for strategy, group in pressures.groupby("strategy"):
             tried = group[group["pressure"].notna()].sort_values("pressure")
-            axes.plot(
-                tried["pressure"],
-                tried[name],
-                label=plain_text(strategy),
-                **draw_style(first[strategy]),
-            )
+            style = first[strategy].drawn() | {"label": plain_text(strategy)}
+            axes.plot(tried["pressure"], tried[name], **style)
             plain = group.loc[group["pressure"].isna(), name]
-        axes.axhline(plain.mean(), **draw_style(looks[baseline]) | {"marker": None})
+        axes.axhline(plain.mean(), **looks[baseline].drawn() | {"marker": None})
         axes.set_xscale("log")
         axes.set_xticks(tried["pressure"], [f"{value:g}" for value in tried["pressure"]])
         title = "Training loss" if name == "training_bce" else metric_facts(name).title

@@ -9,13 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tailbatch.analysis.comparisons import baseline_arm, overall
+from tailbatch.analysis.comparisons import baseline_arm, overall, sign
 from tailbatch.analysis.comparisons import results as means
-from tailbatch.analysis.inference import sign
 from tailbatch.analysis.keys import CELL, Arm
-from tailbatch.analysis.verdicts import alike
 from tailbatch.metrics import metric_facts
-from tailbatch.report.figures import draw_style, plain_text
+from tailbatch.report.figures import Look, plain_text
 from tailbatch.report.section import (
     Block,
     Chart,
@@ -23,12 +21,10 @@ from tailbatch.report.section import (
     Section,
     Story,
     Switch,
+    View,
     cell_text,
-    folded,
-    view,
 )
 from tailbatch.report.sections.summary import sentences
-from tailbatch.report.style import Look
 
 _CHECKED = "What must agree between compared runs"
 # The check's title, and the kind of value that must be the same.
@@ -45,35 +41,28 @@ _SAME = {
 def _fairness(story: Story) -> Section:
     """Return the checks and their verdicts."""
     table = _in_words(story.analysis.fairness, story.analysis.baseline)
+    text = (
+        "For one dataset, model, fold and seed, all strategies share the rows, the initial weights and "
+        "the warm-up, and take the same number of steps and samples. The records were checked for this:"
+    )
     return Section(
         id="fairness",
         title="How fair the comparison is",
         short="Fairness",
-        blocks=(
-            Block(
-                "text",
-                "For one dataset, model, fold and seed, all strategies share the rows, the initial "
-                "weights and the warm-up, and take the same number of steps and samples. The records "
-                "were checked for this:",
-            ),
-            Block("table", view(table, _CHECKED)),
-        ),
+        blocks=(Block("text", text), Block("table", View.of(table, _CHECKED))),
         tables=(FileTable("fairness", table, _CHECKED),),
     )
 
 
 def _in_words(checks: pd.DataFrame, baseline: Arm | None) -> pd.DataFrame:
-    """Return the checks of `tailbatch.analysis.fairness` as text."""
+    """Return the checks of `tailbatch.analysis.tables` as text."""
     columns = checks[["check", "verdict", "count", "total"]]
-    rows = [
-        _check_row(check, verdict, count, total, baseline)
-        for check, verdict, count, total in columns.itertuples(index=False)
-    ]
+    rows = [_check_row(baseline, *row) for row in columns.itertuples(index=False)]
     return pd.DataFrame(rows, columns=["check", "verdict", "detail"])
 
 
 def _check_row(
-    check: str, verdict: str, count: int, total: int, baseline: Arm | None
+    baseline: Arm | None, check: str, verdict: str, count: int, total: int
 ) -> tuple[str, str, str]:
     if check in _SAME:
         title, kind = _SAME[check]
@@ -84,25 +73,21 @@ def _check_row(
         if count:
             detail = f"{count:,} runs without a partner are left out of the comparisons"
         return "Folds and seeds of the compared means", verdict, detail if total else "no runs"
-    title = "End of the training and end of learning"
     late = f"of {total:,} runs of {baseline} were best in their last epochs"
-    if not total:
-        return title, verdict, "no best epochs"
-    if verdict == "cannot be told":
-        return (
-            title,
-            verdict,
-            f"the runs of {baseline} have one evaluation, from which it cannot be told, or a cosine "
-            "schedule, whose last epoch is meant to be the best",
-        )
-    if verdict == "agrees":
-        return title, verdict, f"only {count:,} {late}" if count else f"none {late}"
-    return (
-        title,
-        verdict,
+    detail = (
         f"{count:,} {late}, so they were still learning, and a gain may only be faster learning: to find "
-        "out, use a higher learning rate or more epochs",
+        "out, use a higher learning rate or more epochs"
     )
+    if not total:
+        detail = "no best epochs"
+    elif verdict == "cannot be told":
+        detail = (
+            f"the runs of {baseline} have one evaluation, from which it cannot be told, or a cosine "
+            "schedule, whose last epoch is meant to be the best"
+        )
+    elif verdict == "agrees":
+        detail = f"only {count:,} {late}" if count else f"none {late}"
+    return "End of the training and end of learning", verdict, detail
 
 
 _TEXT = (
@@ -162,58 +147,42 @@ def _result_grids(
     """Return one table per model: datasets and strategies down, metrics across (Table 2)."""
     columns = [*CELL, "arm", "metric", "mean", "low", "high", "runs", "best"]
     # By learner, dataset, arm and metric: mean, low, high, number of runs, and whether it is best.
-    values: dict[Any, dict[Any, dict[Any, dict[str, list[Any]]]]] = {}
+    values: dict[tuple[Any, ...], dict[str, list[Any]]] = {}
     for data, learner, arm, metric, *rest in results[columns].itertuples(index=False):
-        values.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})[metric] = rest
+        values.setdefault((learner, data, arm), {})[metric] = rest
     lost: dict[tuple[Any, ...], int] = {}
     if absent is not None and len(absent):
-        lost = absent.groupby([*CELL, "arm"]).size().to_dict()
-    for data, learner, arm in lost:
-        if arm.is_primary:
-            values.setdefault(learner, {}).setdefault(data, {}).setdefault(arm, {})
+        lost = absent.groupby(["learner", "data", "arm"]).size().to_dict()
+    for key in lost:
+        if key[-1].is_primary:
+            values.setdefault(key, {})
     titles = [
         {"title": metric_facts(name).title, "higher": metric_facts(name).higher_is_better}
         for name in metrics
     ]
-    grids = []
+    grids: dict[Any, dict[Any, list[dict[str, Any]]]] = {}
     # Learners without batches have only that arm, and come after those that draw batches.
-    last = {
-        learner
-        for learner, some in values.items()
-        if not all(arm.draws_batches for arms in some.values() for arm in arms)
-    }
-    for learner in sorted(values, key=lambda key: (key in last, key)):
-        groups = [
-            (
-                str(data),
-                [
-                    _row(
-                        cell_text(arm),
-                        values[learner][data][arm],
-                        metrics,
-                        lost.get((data, learner, arm), 0),
-                    )
-                    | {"trace": traces.get((data, learner, arm), "")}
-                    for arm in sorted(values[learner][data])
-                ],
-            )
-            for data in sorted(values[learner])
-        ]
-        caption = f"{learner} on {len(groups)} {'dataset' if len(groups) == 1 else 'datasets'}"
-        grids += [
-            {"learner": str(learner), "caption": caption, "metrics": titles, "groups": groups}
-        ]
-    return grids
+    for key in sorted(values, key=lambda key: (not key[-1].draws_batches, *key)):
+        learner, data, arm = key
+        row = _row(values[key], metrics, lost.get(key, 0))
+        row |= {"arm": cell_text(arm), "trace": traces.get((data, learner, arm), "")}
+        grids.setdefault(learner, {}).setdefault(data, []).append(row)
+    return [
+        {
+            "learner": str(learner),
+            "caption": f"{learner} on {len(by_data)} dataset{'s' * (len(by_data) != 1)}",
+            "metrics": titles,
+            "groups": [(str(data), rows) for data, rows in by_data.items()],
+        }
+        for learner, by_data in grids.items()
+    ]
 
 
-def _row(
-    arm: str, values: Mapping[str, list[Any]], metrics: list[str], missing: int
-) -> dict[str, Any]:
+def _row(values: Mapping[str, list[Any]], metrics: list[str], missing: int) -> dict[str, Any]:
     count = max((runs for *_, runs, _ in values.values()), default=0)
+    lost = f", {missing} missing" if missing else ""
     return {
-        "arm": arm,
-        "runs": f"{count} {'run' if count == 1 else 'runs'}"
-        + (f", {missing} missing" if missing else ""),
+        "runs": f"{count} {'run' if count == 1 else 'runs'}{lost}",
         "short": bool(missing),
         "cells": [_cell(*values[name]) if name in values else None for name in metrics],
     }
@@ -245,7 +214,7 @@ def _luck(story: Story) -> Section:
     blocks: list[Block] = []
     if len(tests):
         caption = "Wilcoxon's signed-rank test over the datasets, by model and metric"
-        blocks += [folded(view(tests, caption, _TESTS))]
+        blocks += [View.of(tests, caption, _TESTS).block()]
     if charts:
         caption = (
             "Mean ranks over datasets, averaged over models first; rank 1 is best. A thick bar joins "
@@ -254,7 +223,7 @@ def _luck(story: Story) -> Section:
         choice = Switch(
             "ranks", "Metric", tuple((name, metric_facts(name).title) for name in charts)
         )
-        numbers = view(ranks, "Mean ranks over datasets")
+        numbers = View.of(ranks, "Mean ranks over datasets")
         blocks += [Block("chart", Chart("ranks", "Mean ranks", caption, (choice,)))]
         blocks += [Block("folded", ("The ranks in numbers", numbers))]
     return Section(
@@ -277,7 +246,7 @@ def _rank_charts(ranks: pd.DataFrame) -> dict[str, Any]:
         metric: {
             "arms": [[row.arm, round(row.mean_rank, 3)] for row in group.itertuples()],
             "critical": round(group["critical_difference"].iloc[0], 3),
-            "groups": alike(group["mean_rank"].to_numpy(), group["critical_difference"].iloc[0]),
+            "groups": _alike(group["mean_rank"].to_numpy(), group["critical_difference"].iloc[0]),
         }
         for metric, group in ranks.groupby("metric", sort=False)
     }
@@ -285,6 +254,22 @@ def _rank_charts(ranks: pd.DataFrame) -> dict[str, Any]:
 
 def _plain(chart: dict[str, Any]) -> dict[str, Any]:
     return chart | {"arms": [[str(arm), rank] for arm, rank in chart["arms"]]}
+
+
+def _alike(ranks: np.ndarray, distance: float) -> list[list[float]]:
+    """Return the ends of the longest stretches of sorted ranks that span at most `distance`.
+
+    Examples
+    --------
+    >>> _alike(np.array([1.0, 1.5, 2.0, 3.5]), 0.6)
+    [[1.0, 1.5], [1.5, 2.0]]
+    """
+    stretches: list[list[float]] = []
+    for low in ranks:
+        high = ranks[ranks <= low + distance].max()
+        if high > low and (not stretches or high > stretches[-1][1]):
+            stretches.append([round(float(low), 3), round(float(high), 3)])
+    return stretches
 
 
 _TUNED = (
@@ -342,7 +327,7 @@ def _ranks(axes: Axes, chart: Mapping[str, Any], looks: Mapping[Arm, Look]) -> N
         axes.plot(ends, [turn * 0.8] * 2, color="0.2", linewidth=3, solid_capstyle="round")
     for turn, (arm, rank) in enumerate(chart["arms"], start=1):
         y = len(chart["groups"]) * 0.8 + turn
-        style = draw_style(looks[arm], line=False)
+        style = looks[arm].drawn(line=False)
         axes.plot([rank, rank], [0, y], color=style["color"], linewidth=1)
         axes.plot([rank], [0], linestyle="none", **style)
         left = rank <= (count + 1) / 2

@@ -2,18 +2,12 @@
 
 import tomllib
 
+from tailbatch.analysis.curves import labels_by_name
 from tailbatch.analysis.keys import CELL, Arm, by_label
-from tailbatch.analysis.labels import labels_by_name
-from tailbatch.report.section import Block, FileTable, Section, Story, folded, view
+from tailbatch.report.section import Block, FileTable, Section, Story, View
 
-_TITLES = {
-    "arm": "Strategy",
-    "kind": "Labels",
-    "labels": "Number",
-    "gain": "Gain",
-    "improved": "Share improved",
-    "exposure": "Exposure",
-}
+_TITLES = {"arm": "Strategy", "kind": "Labels", "labels": "Number", "gain": "Gain"}
+_TITLES |= {"improved": "Share improved", "exposure": "Exposure"}
 _CELLS = {"data": "Dataset", "learner": "Model"}
 _NAMED = {"label": "Label", "positives": "Training rows", "minority": "Minority"}
 _BY_NAME = "Average precision of each label, rarest first"
@@ -33,11 +27,11 @@ def _minority(story: Story) -> Section:
     reading = labels.assign(positives=labels["positives"].round().astype("Int64"))
     blocks: tuple[Block, ...] = ()
     if table["gain"].notna().any():
-        blocks = (Block("text", text), folded(view(table, caption, _TITLES)))
+        blocks = (Block("text", text), View.of(table, caption, _TITLES).block())
     if len(labels) and len(labels) <= _MOST_LABELS:
         several = {name: title for name, title in _CELLS.items() if labels[name].nunique() > 1}
         arms = {arm: str(arm) for arm in labels if isinstance(arm, Arm)}
-        blocks += (folded(view(reading, _BY_NAME, several | _NAMED | arms)),)
+        blocks += (View.of(reading, _BY_NAME, several | _NAMED | arms).block(),)
     return Section(
         id="minority",
         title="Minority labels",
@@ -51,14 +45,7 @@ def _minority(story: Story) -> Section:
 
 
 _RUN = [*CELL, "arm", "fold", "seed"]
-_MISSING = {
-    "data": "Dataset",
-    "learner": "Model",
-    "arm": "Strategy",
-    "fold": "Fold",
-    "seed": "Seed",
-    "reason": "Reason",
-}
+_MISSING = {**_CELLS, "arm": "Strategy", "fold": "Fold", "seed": "Seed", "reason": "Reason"}
 
 
 def _missing(story: Story) -> Section:
@@ -68,11 +55,8 @@ def _missing(story: Story) -> Section:
     tables: tuple[FileTable, ...] = ()
     if len(absent):
         tried = by_label(absent.assign(reason=absent["reason"].replace("", "not run yet")), _RUN)
-        text = (
-            "Planned runs without a record. Comparisons use only the folds and seeds that all strategies "
-            "have."
-        )
-        blocks = (Block("text", text), folded(view(tried, "Runs without a record", _MISSING)))
+        text = "Planned runs without a record. Means are over folds and seeds that all strategies have."
+        blocks = (Block("text", text), View.of(tried, "Runs without a record", _MISSING).block())
         kept = absent[[*_RUN, "digest", "reason"]]
         tables = (FileTable("missing", kept, "Planned runs without a record"),)
     return Section(
@@ -97,7 +81,7 @@ def _unread(story: Story) -> Section:
         id="unread",
         title="Runs without their arrays",
         short="Unread arrays",
-        blocks=(Block("text", text), folded(view(table, caption, titles))) if len(table) else (),
+        blocks=(Block("text", text), View.of(table, caption, titles).block()) if len(table) else (),
         tables=(FileTable("unread", table, caption),),
     )
 
@@ -110,38 +94,29 @@ def _reproduce(story: Story) -> Section:
         files = sorted({entry["path"] for entry in entries if isinstance(entry, dict)})
         beside = f" ({', '.join(files)} must be there too)" if files else ""
         these = "This command repeats" if len(story.studies) == 1 else "These commands repeat"
+        how = (
+            "Each mean above is over the runs listed below. A run's name is a digest of everything that "
+            "defines it; repeating it gives the same record, except for times. "
+            f"{these} all of them, from the folder of this page{beside}:"
+        )
         again = [
             f"tailbatch study run {story.files}/{name} --store again" for name in story.studies
         ]
-        blocks = [
-            Block(
-                "text",
-                "Each mean above is over the runs listed below. A run's name is a digest of everything "
-                "that defines it; repeating it gives the same record, except for times. "
-                f"{these} all of them, from the folder of this page{beside}:",
-            ),
-            Block("commands", [*again, "tailbatch report again --out again.html"]),
-            Block(
-                "text",
-                "To repeat one row of a table, reduce the lists in a copy of the study file to its "
-                "dataset, model and strategy.",
-            ),
-        ]
+        one = (
+            "To repeat one row of a table, reduce the lists in a copy of the study file to its dataset, "
+            "model and strategy."
+        )
+        commands = Block("commands", [*again, "tailbatch report again --out again.html"])
+        blocks = [Block("text", how), commands, Block("text", one)]
     behind = [story.traces, *story.tuned_traces.values()]
     entries = [entry for traced in behind for entry in traced.entries]
     rest = " beside it, as CSV, LaTeX and Markdown, PDF and PNG."
+    folder = "The tables and figures of this page are in the folder ", story.files, rest
     return Section(
         id="reproduce",
         title="How to reproduce a number",
         short="Reproduce",
-        blocks=(
-            *blocks,
-            Block(
-                "folder",
-                ("The tables and figures of this page are in the folder ", story.files, rest),
-            ),
-            Block("traces", entries),
-        ),
+        blocks=(*blocks, Block("folder", folder), Block("traces", entries)),
     )
 
 

@@ -9,12 +9,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tailbatch.analysis import Analysis
-from tailbatch.analysis.comparisons import adjusted, claimed, with_batches, with_best
-from tailbatch.analysis.inference import LEVEL, coverage_text
-from tailbatch.analysis.keys import Arm
-from tailbatch.analysis.verdicts import Best, Setting
+from tailbatch.analysis.comparisons import (
+    LEVEL,
+    adjusted,
+    claimed,
+    coverage_text,
+    with_batches,
+    with_best,
+)
+from tailbatch.analysis.keys import Arm, Learner
+from tailbatch.analysis.tables import Best
 from tailbatch.metrics import TUNED, metric_facts
-from tailbatch.report.figures import draw_style, plain_text, tidy
+from tailbatch.report.figures import Look, plain_text, tidy
 from tailbatch.report.section import (
     MISSING,
     Block,
@@ -24,26 +30,21 @@ from tailbatch.report.section import (
     Story,
     View,
     cell_text,
-    folded,
-    view,
 )
-from tailbatch.report.style import Look
 from tailbatch.stats import FEWEST_DATASETS
 
 #: Metrics that a terminal has room for.
 _BRIEF = ("macro_f", "micro_f", "macro_auc", "minority_macro_f", "minority_average_precision")
-_COUNTED = {"datasets": "dataset", "models": "model", "strategies": "strategy"}
-_COUNTED |= {"folds": "fold", "seeds": "seed"}
-_SETTING = ["learner", "arm", "varied"]
-_BY_DATASET = {
-    "data": "Dataset",
-    "learner": "Model",
-    "arm": "Compared",
-    "metric": "Metric",
-    "percent": "Change, %",
-    "pairs": "Pairs",
-    "p": "p (Holm)",
+_COUNTED = {
+    "datasets": "dataset",
+    "models": "model",
+    "strategies": "strategy",
+    "folds": "fold",
+    "seeds": "seed",
 }
+_SETTING = ["learner", "arm", "varied"]
+_BY_DATASET = {"data": "Dataset", "learner": "Model", "arm": "Compared", "metric": "Metric"}
+_BY_DATASET |= {"percent": "Change, %", "pairs": "Pairs", "p": "p (Holm)"}
 _TUNED = "tuned: with the threshold of each label tuned on the validation rows"
 _INFERENCE = (
     "Intervals are 95%. On one dataset they are over folds (Student's t with Nadeau and Bengio's "
@@ -64,37 +65,37 @@ def _summary(story: Story) -> Section:
     evidence, table = analysis.evidence, analysis.overall
     several = analysis.results["learner"].nunique() > 1
     first = _headlines(analysis)
-    said = [*first, *sentences(table, analysis.baseline).values(), *_between_models(analysis)]
+    # One sentence per strategy, then one per model: how it compares with the first one.
+    models = list(sentences(analysis.models, analysis.first_model).values())
+    said = [*first, *sentences(table, analysis.baseline).values(), *models]
     late = _still_learning(analysis)
     blocks = [Block("lines", said) if said else Block("text", _NOTHING)]
     blocks += [Block("alert", (late, "fairness", "See the checks."))] if late else []
-    blocks += [folded(_settings_view(analysis))] if several else []
+    blocks += [_settings_view(analysis).block()] if several else []
     blocks += [Block("note", f"{_INFERENCE}{_coverage(analysis)}")] if said else []
     blocks += [Block("facts", _what_ran(evidence.runs))]
     if len(evidence.absent):
         text = f"{len(evidence.absent):,} of the planned runs are missing."
         blocks += [Block("alert", (text, "missing", "See which."))]
-    changed = _changes(table, str(analysis.baseline), _averaged(analysis)) if len(table) else []
+    over = _averaged(analysis)
+    changed = _changes(table, str(analysis.baseline), over) if len(table) else []
     if len(analysis.models):
-        changed += _changes(
-            analysis.models, _first_model(analysis), _averaged(analysis, models=False)
-        )
+        averaged = _averaged(analysis, models=False)
+        changed += _changes(analysis.models, str(analysis.first_model), averaged)
     blocks += [Block("changes", changed)] if changed else []
-    blocks += [folded(by_dataset)] if (by_dataset := _tests_by_dataset(analysis)) else []
+    blocks += [by_dataset.block()] if (by_dataset := _tests_by_dataset(analysis)) else []
     return Section(
         id="summary",
         title="Summary",
         short="Summary",
         blocks=tuple(blocks),
         tables=(
-            FileTable(
-                "overall", table, f"Change against the baseline in percent{_averaged(analysis)}"
-            ),
+            FileTable("overall", table, f"Change against the baseline in percent{over}"),
             FileTable("models", analysis.models, "Change against the first model in percent"),
             FileTable("runs", evidence.runs),
         ),
         figures={"gains": partial(_gains_figure, table, story.looks)} if len(table) else {},
-        brief=_brief(analysis, tuple([*first, *_between_models(analysis), *filter(None, [late])])),
+        brief=_brief(analysis, (*first, *models, *filter(None, [late]))),
     )
 
 
@@ -118,24 +119,6 @@ def _headlines(analysis: Analysis) -> list[str]:
     return [_headline(analysis.best, several=several, top=top, clear=clear)]
 
 
-def _between_models(analysis: Analysis) -> list[str]:
-    """Return one sentence per model: how it compares with the first one."""
-    return list(sentences(analysis.models, _first_model(analysis)).values())
-
-
-def _first_model(analysis: Analysis) -> str:
-    names = {str(arm) for arm in analysis.models["arm"]}
-    learners = sorted(
-        {
-            (not arm.draws_batches, learner)
-            for learner, arm in zip(
-                analysis.results["learner"], analysis.results["arm"], strict=True
-            )
-        }
-    )
-    return next((str(learner) for _, learner in learners if str(learner) not in names), "")
-
-
 def _tests_by_dataset(analysis: Analysis) -> View | None:
     """Return the test on each dataset, where there are several but too few for one over datasets."""
     both = pd.concat([analysis.comparisons, analysis.models_by_dataset])
@@ -146,7 +129,7 @@ def _tests_by_dataset(analysis: Analysis) -> View | None:
     caption = (
         "Tests on each dataset: change in percent, and p-values corrected for all of this table"
     )
-    return view(corrected, caption, _BY_DATASET)
+    return View.of(corrected, caption, _BY_DATASET)
 
 
 def _coverage(analysis: Analysis) -> str:
@@ -165,7 +148,7 @@ def _headline(
     several = several or setting.learner != reference.learner
     metric = metric_facts(best.metric)
     rare = " for rare labels" if metric.minority else ""
-    name, other = (_setting_name(each, several) for each in (setting, reference))
+    name, other = (_setting_name(*each, several) for each in (setting, reference))
     measured = f"{metric.title} {best.value:.4f}, {_against(best, other)}"
     if best.gain[:3] == (0, 0, 0):
         same = f"{name} and {other} are the same on every fold"
@@ -187,10 +170,10 @@ def _headline(
     return f"Keep {keep} batches: no strategy is clearly better{rare}. C{chosen}"
 
 
-def _setting_name(setting: Setting, several: bool) -> str:
-    if not setting.arm.draws_batches:
-        return str(setting.learner)
-    return f"{setting.learner} with {setting.arm} batches" if several else str(setting.arm)
+def _setting_name(learner: Learner, arm: Arm, several: bool) -> str:
+    if not arm.draws_batches:
+        return str(learner)
+    return f"{learner} with {arm} batches" if several else str(arm)
 
 
 def _against(best: Best, other: str) -> str:
@@ -375,28 +358,23 @@ def _settings_view(analysis: Analysis) -> View:
     table, metrics = _settings(analysis.results), _brief_metrics(analysis)
     rows = []
     for (learner, arm, varied), group in table.groupby(_SETTING, sort=False):
-        cells = _cells(group, metrics, _mean)
-        texts = [text.removeprefix("*").replace("\n", " ") for text, _ in cells]
         marked = [
-            f"★ {text}" if best else text for text, (_, best) in zip(texts, cells, strict=True)
+            text.replace("*", "★ ").replace("\n", " ") for text, _ in _cells(group, metrics, _mean)
         ]
         rows.append([str(learner), ", ".join([cell_text(arm), *varied]), *marked])
     header = [("Model", False), ("Strategy", False)]
     header += [(metric_facts(name).title, True) for name in metrics]
-    caption = _means_over(table) + (
-        "; ★ best of its column on test rows" if table["best"].any() else ""
-    )
-    return View(f"Every setting: {caption}{_tuned_note(metrics)}", header, rows)
+    best = "; ★ best of its column on test rows" if table["best"].any() else ""
+    caption = f"Every setting: {_means_over(table)}{best}{_tuned_note(metrics)}"
+    return View(caption, header, rows)
 
 
 def _means_over(table: pd.DataFrame) -> str:
-    datasets = table["datasets"].max()
-    if datasets > 1:
+    if (datasets := table["datasets"].max()) > 1:
         return f"mean over {datasets} datasets"
-    intervals = table["low"].notna().any()
-    return (
-        "mean ± half of its 95% interval over folds" if intervals else "mean over folds and seeds"
-    )
+    if table["low"].notna().any():
+        return "mean ± half of its 95% interval over folds"
+    return "mean over folds and seeds"
 
 
 def _tuned_note(metrics: list[str]) -> str:
@@ -457,7 +435,7 @@ def _gains_figure(overall: pd.DataFrame, looks: Mapping[Arm, Look]) -> Figure:
             label=plain_text(str(arm)),
             linestyle="none",
             capsize=3,
-            **draw_style(looks[arm], line=False),
+            **looks[arm].drawn(line=False),
         )
     axes.axvline(0, color="0.4", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(metrics)), [metric_facts(name).title for name in metrics])
