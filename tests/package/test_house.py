@@ -13,10 +13,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
 
 # What is still too large, with what it must not exceed until it is not.
 NOT_YET = {
-    "lines of src, new modules aside": 34_620,
-    "files": 144,
-    "public top-level definitions": 519,
-    "functions to the first step of fit": 161,
+    "lines of src, new modules aside": 34_093,
+    "public top-level definitions": 498,
+    "functions to the first step of fit": 159,
     "files to the first step of fit": 30,
 }
 
