@@ -67,6 +67,25 @@ def test_an_unknown_command_is_the_users_mistake(run):
     assert "Did you mean 'list'" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["study", "export", "--store", "s"],
+            "No such option: --store (see tailbatch study export",
+        ),
+        (["fit", "t.csv", "--seed", "x"], "Invalid value for '--seed': "),
+        (["fit", "t.csv", "--seed"], "Option '--seed' requires an argument"),
+        (["fit"], "Missing argument 'data' (see tailbatch fit --help)"),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_answered_in_one_line(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"Error: {message}")
+    assert "--help)" in err
+
+
 def test_a_users_mistake_is_one_sentence(run, failing):
     failing(DataError("the file is odd; write it anew"))
     assert run("datasets", "list") == (2, "", "Error: the file is odd; write it anew\n")

@@ -22,6 +22,8 @@ _ELSEWHERE = {
     "run": "study run",
 }
 
+# Options and arguments that cannot be read.
+_UNREADABLE: Any = typer.BadParameter.__base__
 #: The first sentence is the README's.
 _HELP = """
 Learn the rare labels of imbalanced multi-label data, in PyTorch.
@@ -85,12 +87,13 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         _refuse_other_names(arguments)
-        app(arguments, prog_name="tailbatch")
+        sys.exit(app(arguments, prog_name="tailbatch", standalone_mode=False))
     except Exception as error:
         if "--debug" in sys.argv:
             raise
         message, code = _explain(error)
-        typer.secho(f"Error: {printable(message)}", fg=typer.colors.RED, err=True)
+        if message:  # without arguments the help is shown, and that is all
+            typer.secho(f"Error: {printable(message)}", fg=typer.colors.RED, err=True)
         sys.exit(code)
 
 
@@ -120,6 +123,10 @@ def _explain(error: Exception) -> tuple[str, int]:
     """Return a one-sentence message and the exit code."""
     if isinstance(error, TailbatchError):
         return str(error), 2
+    if isinstance(error, _UNREADABLE):
+        path = getattr(error.ctx, "command_path", "tailbatch")
+        message = error.format_message().rstrip(".")
+        return f"{message} (see {path} --help)" if message else "", 2
     if isinstance(error, OSError) and error.strerror:
         # The system names no file when a write or a flush fails.
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 2
