@@ -2,15 +2,22 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
+import numpy as np
+import pandas as pd
 import pytest
 import ray
+from typer.testing import CliRunner
 
 from patience import HUNG
 from study_samples import contents, run_here, tiny_file, tiny_study
-from tailbatch.errors import TailbatchError
+from tailbatch.cli import parts
+from tailbatch.cli.app import app
+from tailbatch.errors import DataError, TailbatchError
+from tailbatch.estimator import TailbatchClassifier, scoring
 from tailbatch.integrations.ray import RayExecutor
 from tailbatch.results import ResultStore
 from tailbatch.study import run_study
@@ -106,3 +113,50 @@ def test_a_lost_workers_run_is_done_again_and_the_records_are_those_of_one_proce
     assert killed
     assert (outcome.done, outcome.failures) == (2, ())
     assert contents(store) == contents(alone)
+
+
+# ---- scoring ---------------------------------------------------------------------------------
+
+
+def predict(*arguments):
+    result = CliRunner().invoke(app, ["predict", *map(str, arguments)])
+    if isinstance(result.exception, TailbatchError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def scored(tmp_path, monkeypatch):
+    """A model, rows in uneven row groups, and the parts that one process has written of a stopped run."""
+    monkeypatch.setattr(scoring, "MOST_ROWS", 1024)
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.random((4000, 3)), columns=list("abc"))
+    classifier = TailbatchClassifier("mlp", epochs=1, random_state=0, device="cpu")
+    classifier.fit(X[:100], pd.DataFrame({"high": X["a"][:100] > 0.5})).save(tmp_path / "model")
+    X.to_parquet(tmp_path / "new.parquet", row_group_size=900)
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_cluster_writes_the_bytes_of_one_process(scored, suffix, monkeypatch):
+    model, data = scored / "model", scored / "new.parquet"
+    predict(model, data, "--out", scored / f"one.{suffix}", "--keep", "b")
+    out = scored / f"two.{suffix}"
+    monkeypatch.setattr(parts.PartedFile, "join", lambda *_: sys.exit(9))  # all is done but the end
+    with pytest.raises(AssertionError):
+        predict(model, data, "--out", out, "--keep", "b", "--ray", "auto")
+    monkeypatch.undo()
+    monkeypatch.setattr(scoring, "MOST_ROWS", 1024)
+    written = {path: path.stat().st_mtime_ns for path in scored.glob("two.*.partial/part-*")}
+    assert len(written) == 4
+    next(iter(sorted(written))).unlink()
+    predict(model, data, "--out", out, "--keep", "b", "--ray", "auto")
+    assert out.read_bytes() == (scored / f"one.{suffix}").read_bytes()
+    assert not list(scored.glob("*.partial"))
+
+
+def test_what_a_cluster_cannot_score_is_said(scored):
+    (scored / "new.csv").write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(DataError, match="can only be read from its start; save it as Parquet"):
+        predict(scored / "model", scored / "new.csv", "--out", scored / "x.csv", "--ray", "auto")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tailbatch import __version__
-from tailbatch.cli import answers, models, review, study
+from tailbatch.cli import answers, models, predict, review, study
 from tailbatch.cli.options import as_option
 from tailbatch.errors import StudyError, TailbatchError, printable, spelled, synonym
 
@@ -47,7 +47,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (models.commands, review.commands, answers.commands, study.commands):
+for commands in (
+    models.commands,
+    predict.commands,
+    review.commands,
+    answers.commands,
+    study.commands,
+):
     app.add_typer(commands)  # without a name: the commands stand beside each other
 app.add_typer(study.app, name="study")
 app.add_typer(answers.app, name="datasets")

@@ -1,6 +1,6 @@
 """What commands print about datasets, labels, rows and a training, for 80 columns or more."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -275,6 +275,25 @@ def training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
                     typer.echo(bar.line, err=True)
 
         yield Shown()
+
+
+@contextmanager
+def scoring_bar() -> Iterator[Callable[[float], None]]:
+    """Show on stderr how much is done; yield what to tell the share to."""
+    console, told = Console(stderr=True), 0
+    columns = BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def show(share: float) -> None:
+            nonlocal told
+            bar.update(task, completed=share)
+            # Without a terminal there is no bar: a few lines show progress.
+            if not console.is_terminal and int(share * 10) > told and share < 1:
+                told = int(share * 10)
+                typer.echo(f"{told * 10}% done", err=True)
+
+        yield show
 
 
 def _epoch_line(epoch: "Epoch", epochs: int) -> str:

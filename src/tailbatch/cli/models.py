@@ -1,15 +1,13 @@
-"""The commands ``tailbatch fit`` and ``predict``.
+"""The command ``tailbatch fit``, and how commands read rows for a model.
 
 Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
-import json
 import shlex
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +24,6 @@ from tailbatch.cli.options import (
     MissingOption,
     Text,
     as_option,
-    count,
     label_option,
     load_for_command,
     named_table,
@@ -38,7 +35,6 @@ from tailbatch.errors import (
     ModelError,
     TrainingInterrupted,
     closest,
-    printable,
     setting,
     spelled,
 )
@@ -52,14 +48,6 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `tailbatch fit` wrote.")]
-
-
-class _Kind(StrEnum):
-    """What to write for each label."""
-
-    PROBA = "proba"
-    LABELS = "labels"
-    TAGS = "tags"
 
 
 @commands.command("fit")
@@ -236,73 +224,6 @@ def _fit(
         _summarize(classifier, out)
 
 
-@commands.command("predict")
-def _predict(
-    folder: Folder,
-    data: Data,
-    out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
-    kind: Annotated[
-        _Kind,
-        typer.Option(
-            help="Probabilities, zeros and ones, or one column of tags: bug;billing, or a quoted list "
-            "if a tag contains a semicolon."
-        ),
-    ] = _Kind.PROBA,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A column to copy, such as ticket_id; may be repeated.", metavar="COLUMN"
-        ),
-    ] = None,
-    digits: Annotated[int, typer.Option(min=1, max=17, help="Digits of a probability.")] = 4,
-    labels: Labels = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file, if there is one.")
-    ] = False,
-) -> None:
-    """Predict the labels of a file: one row per row of the file, one column per label.
-
-    A table (CSV, TSV, JSON lines, Parquet) needs only the feature columns, in any order.
-
-    For example:
-
-      tailbatch predict model new.csv --out predictions.csv
-
-      tailbatch predict model new.csv --out tags.csv --kind tags --keep ticket_id
-    """
-    import pandas as pd
-
-    from tailbatch.data.labels import label_sets
-    from tailbatch.estimator import TailbatchClassifier
-
-    if out.suffix not in (".csv", ".parquet"):
-        raise DataError(f"{out} must end in .csv or .parquet")
-    if out.exists() and not overwrite:
-        raise DataError(f"{out} exists: choose another file, or add --overwrite")
-    classifier = TailbatchClassifier.load(folder)
-    features, _, frame = rows_of(data, labels, classifier)
-    table = kept_columns(frame, keep, data)
-    names = list(classifier.label_names_)
-    if kind is _Kind.PROBA:
-        values = pd.DataFrame(classifier.predict_proba(features).round(digits), columns=names)
-    else:
-        values = pd.DataFrame(classifier.predict(features), columns=names)
-    if kind is _Kind.TAGS:
-        rows = [sorted(row) for row in label_sets(values.to_numpy(), names)]
-        values = pd.DataFrame({"tags": _tags(rows, names)})
-    write_table(pd.concat([table, values], axis=1), out)
-    typer.echo(
-        f"{count(len(values), 'row')} and {count(len(names), 'label')} in {printable(str(out))}"
-    )
-
-
-def _tags(rows: list[list[str]], names: list[str]) -> list[str]:
-    """Return the tags of each row as text; with quotes if a name contains the separator."""
-    if any(";" in name for name in names):
-        return [json.dumps(row, ensure_ascii=False) for row in rows]
-    return [";".join(row) for row in rows]
-
-
 def _refuse_loss(out: Path, *, resume: bool, overwrite: bool, tries: bool) -> None:
     """Raise if training would replace something without --overwrite."""
     if out.is_file():
@@ -412,7 +333,7 @@ def rows_of(
         frame, notices = read_for(columns, Path(data))
     except EmptyTableError:
         raise DataError(f"{data} has no rows to predict") from None
-    with _advice_of_fit(data):
+    with advice_of_fit(data):
         features, more = columns.transform(frame)
     note(*notices, *more)
     if classifier.columns_ is None:
@@ -430,7 +351,7 @@ def rows_of(
 
 
 @contextmanager
-def _advice_of_fit(data: str) -> Iterator[None]:
+def advice_of_fit(data: str) -> Iterator[None]:
     """Name a file in errors about its columns, for commands that read them as `fit` was told to."""
     asked = []
 

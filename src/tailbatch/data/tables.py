@@ -6,7 +6,8 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,7 @@ from tailbatch.data.cells import _cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.sparse import first_repeated
-from tailbatch.data.text import (
-    JSON_LINES,
-    PARQUET,
-    _array_limit,
-    _at_line,
-    stem,
-    suffix,
-    text_blocks,
-)
+from tailbatch.data.text import JSON_LINES, PARQUET, _array_limit, _at_line, stem, suffix, text_blocks
 from tailbatch.errors import DataError, require, setting
 
 if TYPE_CHECKING:
@@ -88,7 +81,7 @@ def read_frame(path: Path, *, as_text: Collection[str] = ()) -> tuple["pd.DataFr
         notices = [f"line {line} is not UTF-8, so the file is read as Latin-1"]
         _LOGGER.warning("%s: %s", path, notices[0])
     if kind == "jsonl":
-        return _json_lines(path, text), notices
+        return _json_lines(path, text).infer_objects(), notices
     return _parse(path, text, as_text), notices
 
 
@@ -125,27 +118,41 @@ def _parquet_frame(path: Path) -> "pd.DataFrame":
         with parquet.ParquetFile(path) as file:
             _check_sizes(path, file.metadata)
             index = _index_columns(file.schema_arrow.metadata)
-            texts = [field.name for field in file.schema_arrow if str(field.type) in _TEXTS]
+            texts = _text_columns(file.schema_arrow)
         # Text stays a number for each value until it is Python's, so a long one is there once.
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
-            # The metadata of pandas is not needed, and may say anything.
-            frame = file.read().replace_schema_metadata().to_pandas()
+            frame = _frame_of_arrow(file.read(), texts)
     except DataError:
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is no readable Parquet file: {error}") from None
-    for name in frame.columns.intersection(texts):
-        frame[name] = frame[name].astype(object)
     index = [name for name in index if name in frame.columns]
     return frame.set_index(index) if index else frame
 
 
-def _json_lines(path: Path, text: str) -> "pd.DataFrame":
-    """Read one JSON object a line, or one list of objects; a key that one lacks is a missing value."""
+def _text_columns(schema: Any) -> list[str]:
+    """Return the columns of text of an Arrow schema."""
+    return [field.name for field in schema if str(field.type) in _TEXTS]
+
+
+def _frame_of_arrow(table: Any, texts: Sequence[str]) -> "pd.DataFrame":
+    """Return an Arrow table as a data frame; columns of text hold strings of Python."""
+    # The metadata of pandas is not needed, and may say anything.
+    frame: pd.DataFrame = table.replace_schema_metadata().to_pandas()
+    for name in frame.columns.intersection(texts):
+        frame[name] = frame[name].astype(object)
+    return frame
+
+
+def _json_lines(path: Path, text: str, first: int = 1) -> "pd.DataFrame":
+    """Return the objects of lines, or of one list, as they are; a key that one lacks is a missing value.
+
+    `first` is the number of the text's first line in the file.
+    """
     pd = require("pandas", extra="cli")
     columns: dict[str, list[Any]] = {}
     places = list[int]()
-    for place, record in _records(path, text):
+    for place, record in _records(path, text, first):
         for key in record:
             if key not in columns:
                 columns[key] = [None] * len(places)
@@ -159,17 +166,15 @@ def _json_lines(path: Path, text: str) -> "pd.DataFrame":
         places.append(place)
     if not places:
         raise EmptyTableError(f"{path} has no rows: there is nothing to learn from")
-    index = pd.Index(places, name="row" if _is_list(text) else "line")
+    index = pd.Index(places, name="row" if _is_json_list(text) else "line")
     series = {key: pd.Series(values, index=index, dtype=object) for key, values in columns.items()}
-    return pd.DataFrame(
-        {key: column.infer_objects() for key, column in series.items()}, index=index
-    )
+    return pd.DataFrame(series, index=index)
 
 
-def _records(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(path: Path, text: str, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the place and the object of each line, or of each entry of one list."""
-    is_list = _is_list(text)
-    for number, piece in [(0, text)] if is_list else enumerate(text.split("\n"), start=1):
+    is_list = _is_json_list(text)
+    for number, piece in [(0, text)] if is_list else enumerate(text.split("\n"), first):
         if not piece.strip():
             continue
         where = str(path) if is_list else f"{path}, line {number}"
@@ -193,7 +198,8 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield place, record
 
 
-def _is_list(text: str) -> bool:
+def _is_json_list(text: str) -> bool:
+    """Whether a text is one list of objects rather than an object a line."""
     return text.lstrip().startswith("[")
 
 
@@ -222,6 +228,7 @@ def _listed_values(metadata: Any) -> int:
 
 
 def _refuse_wide(path: Path, n_columns: int) -> None:
+    """Refuse tables with more columns than a data frame can bear."""
     if n_columns > MAX_TABLE_COLUMNS:
         raise DataError(
             f"{path} has {n_columns:,} columns, and a table may have {MAX_TABLE_COLUMNS:,}; save it "
@@ -240,6 +247,21 @@ def _index_columns(metadata: Any) -> list[str]:
 
 def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
     pd = require("pandas", extra="cli")
+    options = _csv_options(path, text, as_text)
+    with _csv_errors(path):
+        frame = pd.read_csv(io.StringIO(text), **options)
+    if len(frame) == 0:
+        raise EmptyTableError(
+            f"{path} has no rows below its header: there is nothing to learn from"
+        )
+    if text.rstrip("\n").count("\n") == len(frame):
+        # Each row is one line, so errors can name lines instead of rows.
+        frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
+    return frame
+
+
+def _csv_options(path: Path, text: str, as_text: Collection[str]) -> dict[str, Any]:
+    """Return how pandas is to read a table, by its first lines or all of them."""
     first = text.partition("\n")[0]
     if not text.strip():
         raise EmptyTableError(f"{path} is empty: there is nothing to learn from")
@@ -256,26 +278,20 @@ def _parse(path: Path, text: str, as_text: Collection[str]) -> "pd.DataFrame":
         raise _at_line(path, 1, f"the names of the columns cannot be read: {error}") from None
     if (repeated := first_repeated(names)) is not None:
         raise _at_line(path, 1, f"the column {repeated!r} occurs twice; rename one")
+    texts = {name: str for name in names if name in as_text}
+    return {"sep": delimiter, "index_col": False, "low_memory": False, "dtype": texts}
+
+
+@contextmanager
+def _csv_errors(path: Path) -> Iterator[None]:
+    """Say in our words what pandas says of a table."""
+    pd = require("pandas", extra="cli")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                io.StringIO(text),
-                sep=delimiter,
-                index_col=False,
-                low_memory=False,
-                dtype={name: str for name in names if name in as_text},
-            )
+            yield
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
         raise _parser_error(path, error) from None
-    if len(frame) == 0:
-        raise EmptyTableError(
-            f"{path} has no rows below its header: there is nothing to learn from"
-        )
-    if text.rstrip("\n").count("\n") == len(frame):
-        # Each row is one line, so errors can name lines instead of rows.
-        frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
-    return frame
 
 
 def _other_delimiter(text: str) -> str | None:

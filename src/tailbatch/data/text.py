@@ -56,15 +56,15 @@ def _array_limit(packed_bytes: int) -> int:
     return min(MAX_BYTES, max(MAX_ARRAY_BYTES, MAX_EXPANSION * packed_bytes))
 
 
-def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+def text_blocks(path: Path, *, endless: bool = False) -> Iterator[tuple[int, bytes]]:
     r"""Yield (number of the first line, text) for blocks of whole lines.
 
     Lines end in ``\n`` whatever they end with in the file; the last one may lack it. A UTF-8 byte
-    order mark is left out.
+    order mark is left out. An `endless` file may be of any size: its reader keeps no more than a piece.
     """
     line = 1
     pending: list[bytes] = []
-    for chunk in _normalized_chunks(path):
+    for chunk in _normalized_chunks(path, endless):
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
             block = b"".join([*pending, whole, newline])
@@ -78,10 +78,10 @@ def text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
         yield line, last
 
 
-def _normalized_chunks(path: Path) -> Iterator[bytes]:
+def _normalized_chunks(path: Path, endless: bool) -> Iterator[bytes]:
     r"""Yield the file's text with ``\r\n`` and ``\r`` turned into ``\n``."""
     held = b""
-    for position, piece in enumerate(_chunks(path)):
+    for position, piece in enumerate(_chunks(path, endless)):
         chunk = held + piece
         held = b""
         if position == 0:
@@ -97,18 +97,18 @@ def _normalized_chunks(path: Path) -> Iterator[bytes]:
         yield b"\n"
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
+def _chunks(path: Path, endless: bool) -> Iterator[bytes]:
     """Yield the bytes of a file, unpacked if they are gzip."""
-    pieces = _unpacked(path)
+    pieces = _unpacked(path, endless)
     try:
         is_small = path.stat().st_size <= _SMALL_FILE
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     # A small file that unpacks to too much is refused before a row of it is read.
-    return iter(list(pieces)) if is_small else pieces
+    return iter(list(pieces)) if is_small and not endless else pieces
 
 
-def _unpacked(path: Path) -> Iterator[bytes]:
+def _unpacked(path: Path, endless: bool) -> Iterator[bytes]:
     total = 0
     try:
         with path.open("rb") as raw:
@@ -118,7 +118,7 @@ def _unpacked(path: Path) -> Iterator[bytes]:
             with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
                 while chunk := stream.read(_CHUNK):
                     total += len(chunk)
-                    if total > limit:
+                    if total > limit and not endless:
                         name = "MAX_BYTES" if limit == MAX_BYTES else "MAX_EXPANSION"
                         raise DataError(
                             f"{path} holds more than {limit >> 20:,} MiB; if you trust it, raise "

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -41,6 +41,7 @@ from tailbatch.estimator.inputs import (
     texts_as_frame,
     two_classes,
 )
+from tailbatch.estimator.scoring import _predicted_batches
 from tailbatch.files import replacing
 from tailbatch.losses import LossLike
 from tailbatch.metrics.scored import dense_labels
@@ -440,6 +441,32 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             return np.asarray(self.classes_[positive.astype(np.int64)])
         labels = (probabilities > self.thresholds_).astype(np.int64)
         return label_sets(labels, self.label_names_) if as_sets else labels
+
+    def predict_batches(
+        self, source: Any, *, kind: str = "proba", rows: int | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield the rows of a file or stream piece by piece, each with what is predicted for it.
+
+        Parameters
+        ----------
+        source
+            A CSV, TSV, JSON lines or Parquet file, read in pieces, so it may be larger than memory; or
+            an iterable of batches (b, d) as for `predict`.
+        kind
+            ``"proba"`` for `predict_proba`, ``"labels"`` for `predict`, ``"sets"`` for sets of names.
+        rows
+            Rows of a piece of a file; None is as many as fit into 32 MB of features, at most 65,536.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).random((60, 3))
+        >>> classifier = TailbatchClassifier(epochs=2, random_state=0).fit(X, X > 0.5)
+        >>> stream = (X[start : start + 25] for start in range(0, 60, 25))
+        >>> [proba.shape for _, proba in classifier.predict_batches(stream)]
+        [(25, 3), (25, 3), (10, 3)]
+        """
+        check_is_fitted(self, "thresholds_")
+        return _predicted_batches(self, source, kind=kind, rows=rows)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows with every label right, looking only at labels that are there.

@@ -1,12 +1,21 @@
-"""Ray as the engine of a study: the executor of `concurrent.futures` over a cluster."""
+"""Ray as the engine of a study, and of a training loop whose workers may be lost."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from tailbatch.errors import TailbatchError, require
+from tailbatch.errors import TailbatchError, check_number, require
+
+if TYPE_CHECKING:
+    import torch
+
+    from tailbatch.selection import Selector
+    from tailbatch.training import DistributedSelector
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,3 +118,123 @@ class RayExecutor(Executor):
 
 def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
     return fn(*args, **kwargs)
+
+
+# ---- Ray Train -----------------------------------------------------------------------------------
+
+
+@dataclass
+class RayLoop:
+    """What each worker of Ray Train trains: made by a function of yours, the same on every worker.
+
+    Parameters
+    ----------
+    model
+        The module, on the CPU; it is moved and wrapped in ``DistributedDataParallel``.
+    optimizer
+        Of the model's parameters.
+    selector
+        Chooses the batches, which are those of all workers together.
+    batch
+        Returns the features and labels of a batch for the numbers of its rows, as tensors.
+    losses
+        Returns the losses (b, q) for logits and labels; what is minimized is their sum over labels,
+        averaged over rows with the selector's weights.
+    """
+
+    model: "torch.nn.Module"
+    optimizer: "torch.optim.Optimizer"
+    selector: "Selector"
+    batch: "Callable[[Any], tuple[torch.Tensor, torch.Tensor]]"
+    losses: "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
+
+
+def train_loop(
+    make: Callable[[], RayLoop], *, epochs: int, checkpoint_every: int = 100, seed: int = 0
+) -> Callable[[], None]:
+    """Return a training function for Ray's ``TorchTrainer``, with checkpoints of model and selector.
+
+    Give the trainer a ``RunConfig`` with a ``storage_path`` that all machines share and a
+    ``FailureConfig(max_failures=...)``: after a worker is lost, all continue from the last checkpoint,
+    in the middle of an epoch, and two workers end with the weights that they would have had.
+
+    Parameters
+    ----------
+    make
+        Makes model, optimizer, selector and data; called once on each worker.
+    epochs
+        Epochs of the selector.
+    checkpoint_every
+        Batches between checkpoints. The last weights are a checkpoint, too.
+    seed
+        Of dropout and the like, in each batch anew.
+
+    Examples
+    --------
+    >>> train = train_loop(make, epochs=4)  # doctest: +SKIP
+    >>> TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2)).fit()  # doctest: +SKIP
+    """
+    check_number("epochs", epochs, least=1, whole=True)
+    check_number("checkpoint_every", checkpoint_every, least=1, whole=True)
+
+    def train() -> None:
+        import torch
+
+        from tailbatch.models.base import seeded
+        from tailbatch.training import DistributedSelector
+
+        require("ray", extra="ray")
+        from ray import train as workers
+        from ray.train.torch import get_device, prepare_model
+
+        loop, device = make(), get_device()
+        loop.selector.plan_epochs(epochs)
+        model, selector = prepare_model(loop.model), DistributedSelector(loop.selector)
+        rank, step = workers.get_context().get_world_rank(), 0
+        if last := workers.get_checkpoint():
+            with last.as_directory() as folder:
+                state = torch.load(Path(folder) / _STATE, map_location=device, weights_only=True)
+            loop.model.load_state_dict(state["model"])
+            loop.optimizer.load_state_dict(state["optimizer"])
+            selector.load_state_dict(state["selector"])
+            step = state["step"]
+        while selector.epoch < epochs:
+            for index in selector:
+                with seeded(seed, "ray train", step, rank, device=device):
+                    x, y = loop.batch(index)
+                    losses = loop.losses(model(x.to(device)), y.to(device))
+                    loop.optimizer.zero_grad()
+                    loss = selector.mean(losses.sum(dim=1)) * selector.loss_scale()
+                    loss.backward()
+                    loop.optimizer.step()
+                selector.observe(losses)
+                step += 1
+                if step % checkpoint_every == 0:
+                    _save(loop, selector, step, rank, float(loss.detach()))
+        _save(loop, selector, step, rank, float(loss.detach()))
+
+    return train
+
+
+_STATE = "state.pt"
+
+
+def _save(
+    loop: RayLoop, selector: "DistributedSelector", step: int, rank: int, loss: float
+) -> None:
+    """Report to Ray on every worker; the first one brings the checkpoint."""
+    import torch
+    from ray import train as workers
+
+    told = {"step": step, "epoch": selector.epoch, "loss": loss}
+    state = {
+        "selector": selector.state_dict(),
+        "step": step,
+    }  # on each rank: it may exchange losses
+    if rank:
+        workers.report(told)
+        return
+    state |= {"model": loop.model.state_dict(), "optimizer": loop.optimizer.state_dict()}
+    with TemporaryDirectory() as folder:
+        torch.save(state, Path(folder) / _STATE)
+        workers.report(told, checkpoint=workers.Checkpoint.from_directory(folder))
