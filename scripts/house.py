@@ -29,6 +29,7 @@ SOURCE = ROOT / "src" / "tailbatch"
 # Modules that are new capabilities as a whole; one that replaces another module does not belong here.
 NEW = (
     "cli/parts.py",
+    "cli/predict.py",
     "cli/review.py",
     "data/table_pieces.py",
     "estimator/scoring.py",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailbatch.errors import DataError, require
 from tailbatch.files import replacing
-from tailbatch.report.export import csv_text
+from tailbatch.report.page import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,15 @@ from tailbatch.data.cells import _cell_types
 from tailbatch.data.columns import Columns
 from tailbatch.data.dataset import MultiLabelDataset
 from tailbatch.data.sparse import first_repeated
-from tailbatch.data.text import JSON_LINES, PARQUET, _array_limit, _at_line, stem, suffix, text_blocks
+from tailbatch.data.text import (
+    JSON_LINES,
+    PARQUET,
+    _array_limit,
+    _at_line,
+    stem,
+    suffix,
+    text_blocks,
+)
 from tailbatch.errors import DataError, require, setting
 
 if TYPE_CHECKING:
