@@ -165,7 +165,7 @@ def test_an_encoder_of_your_own():
     frame = pd.DataFrame({"x": SUBJECTS})
     fitted = Columns(text=["x"], encoder=lengths).fit(frame)
     expected, found = np.array(lengths(SUBJECTS)), fitted.transform(frame)[0].toarray()
-    scaled = (expected - expected.mean(axis=0)) / expected.std(axis=0) / np.sqrt(2)
+    scaled = (expected - expected.mean(axis=0)) / expected.std(axis=0) / np.sqrt(2) / 2
     np.testing.assert_allclose(found[:, -2:], scaled)
     words = Columns(text=["x"]).fit(frame).transform(frame)[0].toarray()
     np.testing.assert_array_equal(found[:, :-2], words)

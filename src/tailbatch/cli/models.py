@@ -59,6 +59,14 @@ def _fit(
     text: Text = None,
     kinds: Kinds = None,
     encoder: EncoderOption = None,
+    finetune: Annotated[
+        bool,
+        typer.Option("--finetune", help="Train the encoder of text, too: minilm or --encoder."),
+    ] = False,
+    label_texts: Annotated[
+        str | None,
+        typer.Option(help="names: with --finetune, start from what the labels' names mean."),
+    ] = None,
     min_rows: MinRows = None,
     model: Annotated[
         str, typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
@@ -88,7 +96,9 @@ def _fit(
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the data; the default depends on the model.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = defaults.BATCH_SIZE,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Samples per batch; the default depends on the model.")
+    ] = None,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate; the default depends on the model.")
     ] = None,
@@ -154,6 +164,8 @@ def _fit(
 
       tailbatch fit mine.csv --labels tags --text subject --out model --objective 'recall>=0.8'
 
+      tailbatch fit mine.csv --labels tags --text subject --out model --encoder minilm --finetune
+
       tailbatch fit debtags --out model --strategy random --loss weighted_bce
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
@@ -170,13 +182,16 @@ def _fit(
     pressure = _pressure(selection_pressure)
     nested = _nested(settings or [])
     budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
-    plan = TrainingPlan.suited_to(model, epochs=epochs, batch_size=batch_size, **budget)
+    suited = defaults.FINETUNED if finetune else model
+    plan = TrainingPlan.suited_to(suited, epochs=epochs, batch_size=batch_size, **budget)
     with process_group() as ranks:
         writes = ranks.rank == 0  # output and files are the same on every rank
         if writes:
             _refuse_loss(out, resume=resume, overwrite=overwrite, tries=pressure == "auto")
         ranks.meet()
-        dataset = load_for_command(data, labels, missing, text, kinds, encoder)
+        # An encoder that is trained makes its own of the text, once the rows are dealt.
+        frozen = None if finetune else encoder
+        dataset = load_for_command(data, labels, missing, text, kinds, frozen)
         if min_rows is not None:
             dataset = with_enough_positives(dataset, min_rows)
         note(*(dataset.notices if writes else ()))
@@ -203,6 +218,9 @@ def _fit(
             time_limit=time_limit,
             label_names=tuple(dataset.label_names),
             columns=_columns(dataset),
+            encoder=encoder,
+            finetune=finetune,
+            label_texts=label_texts,
             device=device,
             random_state=random_state,
             checkpoint_folder=out,

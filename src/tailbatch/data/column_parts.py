@@ -20,8 +20,14 @@ from tailbatch.data.cells import (
     _is_plain,
     _missing_value,
 )
-from tailbatch.data.embeddings import Encoder, check_digest, embedded, load_encoder
-from tailbatch.data.sparse import MAX_LEVELS, Block, _OneHot
+from tailbatch.data.embeddings import (
+    Encoder,
+    check_digest,
+    embedded,
+    load_encoder,
+    tokenizer_of,
+)
+from tailbatch.data.sparse import MAX_LEVELS, Block, _CsrBuilder, _OneHot
 from tailbatch.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,6 +39,10 @@ MAX_TERMS = 20_000
 MISSING_NUMBERS = "taken for missing"
 """How a notice ends that tells of cells that are no numbers."""
 
+#: Of 0.2, 0.3, 0.5, 1, 2 and 4 the best on validation rows of GoEmotions, where words have 1.
+_EMBEDDINGS_LENGTH = 0.5
+_UNCUT = 0.99  # the share of texts that are not cut
+_TEXTS_AT_ONCE = 8_192
 _MANY_ROWS = 100  # from here on a word must occur twice to be a feature
 
 
@@ -318,10 +328,10 @@ class TextPart(_Part):
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingPart(_Part):
-    """What an encoder makes of a column's texts, centered; rows have length 1 on average, as words have.
+    """What an encoder makes of a column's texts, centered; their rows are half as long as those of words.
 
     The encoder is a name, a function, or ``"custom"`` for one that was not saved; `digest` tells the
-    named one from others. A number x with mean m and deviation s becomes (x - m) / (s sqrt(k)).
+    named one from others. A number x with mean m and deviation s becomes (x - m) / (2 s sqrt(k)).
     """
 
     encoder: str | Encoder
@@ -344,7 +354,7 @@ class EmbeddingPart(_Part):
         """Learn where the embeddings of a column lie, and how far apart."""
         values = embedded(encoder, _as_texts(column), name)
         digest = load_encoder(encoder).digest if isinstance(encoder, str) else None
-        width = values.std(axis=0) * np.sqrt(values.shape[1])
+        width = values.std(axis=0) * np.sqrt(values.shape[1]) / _EMBEDDINGS_LENGTH
         # Summing equal values may leave a rest of rounding, which is no spread.
         width[np.ptp(values, axis=0) == 0] = 0
         return cls(name, encoder, digest, values.mean(axis=0), width)
@@ -375,13 +385,62 @@ class EmbeddingPart(_Part):
         return replace(self, encoder=encoder, digest=None)
 
 
+@dataclass(frozen=True, eq=False)
+class TokensPart(_Part):
+    """The token numbers plus 1 of a column's texts, for a model that trains its encoder.
+
+    They are whole numbers that a float holds exactly, in the order of the text, and nothing after it.
+    `tokenizer` is the encoder's as JSON, so that a saved model needs nothing else; texts are cut at
+    `length` tokens.
+    """
+
+    encoder: str
+    digest: str
+    tokenizer: str
+    length: int
+
+    kind: ClassVar[str] = "tokens"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.length, int) or not 1 <= self.length <= MAX_TERMS:
+            raise ValueError("texts must have a number of tokens at which they are cut")
+
+    @classmethod
+    def fit(cls, column: "pd.Series", name: str, encoder: str | Encoder) -> "TokensPart":
+        """Learn at how many tokens to cut: hardly any of these texts is longer."""
+        if not isinstance(encoder, str):
+            raise DataError("only an encoder with a name can be trained, and this is a function")
+        model = load_encoder(encoder)
+        part = cls(name, encoder, model.digest, model.tokenizer_json, min(model.longest, MAX_TERMS))
+        lengths = np.diff(part.encode(column)[0].indptr)
+        least = int(np.ceil(np.quantile(lengths, _UNCUT))) if lengths.size else 1
+        return replace(part, length=max(least, 1))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of its features."""
+        return tuple(f"{self.name}#{number}" for number in range(self.length))
+
+    def encode(self, column: "pd.Series") -> tuple[Any, str | None]:
+        """Return the token numbers of a column of texts, CSR."""
+        texts, tokenizer = _as_texts(column), tokenizer_of(self.tokenizer)
+        tokenizer.enable_truncation(self.length)
+        rows = _CsrBuilder(np.float64)
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            found = [t.ids for t in tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE])]
+            counts = np.array([len(numbers) for numbers in found], dtype=np.int64)
+            columns = np.concatenate([np.arange(count) for count in counts])
+            rows.append(counts, columns, np.concatenate(found) + 1)
+        return rows.build(self.length), None
+
+
 PARTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     part.kind: part.from_state
-    for part in (NumberPart, CategoryPart, DatePart, TextPart, EmbeddingPart)
+    for part in (NumberPart, CategoryPart, DatePart, TextPart, EmbeddingPart, TokensPart)
 }
 """What makes a fitted column of its state, by kind."""
 
-Part: TypeAlias = NumberPart | CategoryPart | DatePart | TextPart | EmbeddingPart
+Part: TypeAlias = NumberPart | CategoryPart | DatePart | TextPart | EmbeddingPart | TokensPart
 """A fitted column."""
 
 

@@ -35,6 +35,7 @@ from tailbatch.data.column_parts import (
     NumberPart,
     Part,
     TextPart,
+    TokensPart,
     _number_block,
     _unread_numbers,
 )
@@ -56,7 +57,7 @@ _MOST_LEVELS_COMPARED = 200
 _FEWEST_TOLD = 10  # rows with a label and rows without, from which on nothing tells it by chance
 _FEW_ROWS = 20  # in fewer rows, many different values mean nothing
 _NEAR_UNIQUE = "more than half as many as rows"
-_TEXTS = ("text", "embedding")
+_TEXTS = ("text", "embedding", "tokens")
 #: What in a column's reason makes it a notice.
 _WORTH_A_NOTICE = (DOUBT, _NEAR_UNIQUE, MISSING_NUMBERS)
 
@@ -79,6 +80,9 @@ class Columns:
         What turns text into numbers beside TF-IDF: ``"minilm"`` (extra ``text``), a folder or a name on
         the hub of any encoder of transformers, or a function of a list of texts that returns an array
         (n, k).
+    finetune
+        Whether the encoder, ``"minilm"`` if none is given, is to be trained: text becomes words
+        and tokens.
     labels
         Where the table has its labels, see `MultiLabelDataset.from_frame`; kept with a model, so that
         `tailbatch evaluate` knows.
@@ -99,6 +103,7 @@ class Columns:
     kinds: Mapping[str, str] = field(default_factory=dict)
     missing: Missing = "impute"
     encoder: str | Encoder | None = None
+    finetune: bool = False
     labels: FrameLabels | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +114,8 @@ class Columns:
         for column, kind in self.kinds.items():
             word = str(kind).partition(":")[0]
             check_known(f"kind of the column {column!r}:", word, KINDS, error=DataError)
+        if self.finetune and self.encoder is None:
+            object.__setattr__(self, "encoder", "minilm")
         if self.encoder is not None and self.encoder != CUSTOM and not callable(self.encoder):
             encoder_place(self.encoder)
 
@@ -146,7 +153,8 @@ class Columns:
             elif part is not None:
                 parts.append(part)
                 if part.kind == "text" and self.encoder is not None:
-                    parts.append(EmbeddingPart.fit(column, name, self.encoder))
+                    kind = TokensPart if self.finetune else EmbeddingPart
+                    parts.append(kind.fit(column, name, self.encoder))
                 absent = np.isnan(values) if values is not None else column.isna()
                 count = int(absent.sum())
                 if count and part.kind not in _TEXTS:
@@ -183,6 +191,7 @@ class Columns:
             "text": list(self.text),
             "kinds": dict(self.kinds),
             "missing": self.missing,
+            "finetune": self.finetune,
             "encoder": CUSTOM if callable(self.encoder) else self.encoder,
             "labels": self.labels
             if isinstance(self.labels, int | str | None)
@@ -215,6 +224,14 @@ class FittedColumns:
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features, in the order of the columns."""
         return tuple(name for part in self.parts for name in part.feature_names)
+
+    @property
+    def tokens(self) -> tuple[tuple[int, int], ...]:
+        """First feature and number of features of each column of tokens."""
+        widths = [len(part.feature_names) for part in self.parts]
+        starts = [sum(widths[:place]) for place in range(len(widths))]
+        found = zip(self.parts, starts, widths, strict=True)
+        return tuple((start, width) for part, start, width in found if part.kind == "tokens")
 
     @property
     def has_text(self) -> bool:

@@ -273,7 +273,7 @@ class MultiLabelDataset:
         [[True, True], [False, False]]
         """
         chosen, Y, label_names = frame_labels(frame, labels)
-        columns = Columns(text, kinds or {}, missing, encoder, labels)
+        columns = Columns(text, kinds or {}, missing, encoder, labels=labels)
         for asked in {*columns.text, *columns.kinds} & set(map(str, chosen)):
             is_text = asked in columns.text
             said = (

@@ -150,10 +150,11 @@ class Pretrained:
             found.update(np.ascontiguousarray(values.detach().cpu().numpy()).data)
         return found.hexdigest()
 
-    @property
+    @cached_property
     def tokenizer_json(self) -> str:
         """The tokenizer as JSON, which makes it again without the encoder's folder."""
-        return str(self.tokenizer.backend_tokenizer.to_str())
+        state = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        return json.dumps(state | {"truncation": None, "padding": None})  # a call leaves its own
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return embeddings (n, k): similar lengths together, padded no further than their longest."""
@@ -274,6 +275,12 @@ def _json(path: Path, empty: Any = None) -> Any:
     if not path.is_file():
         return {} if empty is None else empty
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+@cache
+def tokenizer_of(state: str) -> Any:
+    """Return a tokenizer of its JSON, with neither truncation nor padding."""
+    return require("tokenizers", extra="text").Tokenizer.from_str(state)
 
 
 def check_digest(name: str, digest: str, column: str) -> None:

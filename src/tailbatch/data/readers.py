@@ -82,7 +82,7 @@ def load_dataset(
     entry, file = catalog.known_file(path) or (None, None)
     form = "corpus" if entry and entry.is_corpus else _format(path)
     if form == "table":
-        columns = Columns(text, kinds or {}, missing, encoder, _columns(path, labels))
+        columns = Columns(text, kinds or {}, missing, encoder, labels=_columns(path, labels))
         dataset = _read_table(path, columns=columns)
     elif text or kinds:
         raise DataError(

@@ -14,6 +14,7 @@ tfidf     its weight by how rare the feature is, rows of length 1      counts an
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from tailbatch.data.dataset import Features
-from tailbatch.errors import DataError
+from tailbatch.errors import DataError, setting
 from tailbatch.registry import check_known
 from tailbatch.seeds import FloatArray, IntArray
 
@@ -206,7 +207,9 @@ SCALINGS: dict[str, type[Scaling]] = {
 """Every scaling by name."""
 
 
-def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
+def fit_scaling(
+    scale: bool | str, X: Features, *, leave: Sequence[tuple[int, int]] = ()
+) -> Scaling | None:
     """Return the scaling that `scale` asks for, fitted on training rows; None for none.
 
     Parameters
@@ -215,6 +218,9 @@ def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
         A name in `SCALINGS`, ``"auto"`` for `suggested_scaling`, True for ``"minmax"``, or False.
     X
         (n, d) features of the training rows.
+    leave
+        First column and number of columns to leave as they are, for instance numbers of tokens; only
+        ``"bounded"`` can.
 
     Examples
     --------
@@ -235,7 +241,16 @@ def fit_scaling(scale: bool | str, X: Features) -> Scaling | None:
         raise DataError("scaling needs at least one training row, got none")
     name = suggested_scaling(X) if scale == "auto" else scale
     check_known("scaling", name, [*SCALINGS, "auto"], error=DataError)
-    return SCALINGS[name].fit(X)
+    if leave and name != "bounded":
+        raise DataError(
+            f"the tokens of texts cannot be scaled by {name!r}: choose {setting('scale', 'bounded')} or "
+            "leave it out"
+        )
+    scaling = SCALINGS[name].fit(X)
+    if isinstance(scaling, _BoundedScaling):
+        for start, width in leave:
+            scaling.peak[start : start + width] = 1
+    return scaling
 
 
 def suggested_scaling(X: Features) -> str:

@@ -33,15 +33,20 @@ from tailbatch.estimator.inputs import (
     Labels,
     checked_sample_weight,
     checked_thresholds,
-    columns_with,
     encoded,
     fitted_columns,
     read_labels,
     seed_of,
-    texts_as_frame,
     two_classes,
 )
 from tailbatch.estimator.scoring import _predicted_batches
+from tailbatch.estimator.texts import (
+    columns_with,
+    model_of,
+    settings_of,
+    texts_as_frame,
+    with_tokens,
+)
 from tailbatch.files import replacing
 from tailbatch.losses import LossLike
 from tailbatch.metrics.scored import dense_labels
@@ -128,6 +133,13 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         What makes embeddings of text, which are features beside its words: ``"minilm"`` (extra ``text``),
         a folder or hub name of any encoder of transformers, or a function of a list of texts that
         returns an array (n, k). None is words alone.
+    finetune
+        Whether to train the encoder, ``"minilm"`` if none is named, with a linear model of words, numbers
+        and categories beside it (`tailbatch.models.FineTuned`).
+    label_texts
+        What the output of a trained encoder starts from: ``"names"``, the meaning of the labels' names; a
+        table from labels to sentences; None is nothing. It helps labels with few positives whose names
+        are words, and a label without any row is scored by its text.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"``, ...
     random_state
@@ -212,7 +224,7 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         loss: LossLike | None = defaults.LOSS,
         class_weight: Any = None,
         epochs: int | None = None,
-        batch_size: int = defaults.BATCH_SIZE,
+        batch_size: int | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,
         warm_up_epochs: int | None = None,
@@ -225,6 +237,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         label_names: Sequence[str] | None = None,
         columns: Columns | None = None,
         encoder: Any = None,
+        finetune: bool = False,
+        label_texts: Any = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -253,6 +267,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         self.label_names = label_names
         self.columns = columns
         self.encoder = encoder
+        self.finetune = finetune
+        self.label_texts = label_texts
         self.device = device
         self.random_state = random_state
         self.warm_start = warm_start
@@ -299,10 +315,11 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of rows of X.
         """
         # Everything a user can get wrong is looked at before anything is trained.
-        settings = self.get_params(deep=False)
+        settings = settings_of(self.get_params(deep=False))
         plan, seed = plan_of(settings), seed_of(self.random_state)
         start, scale = self._start()
         data = self._training_data(X, y)
+        settings = with_tokens(settings, self.columns_)
         given = None if validation_data is None else self._validation_data(validation_data)
         objectives = objectives_of(self.objective, self.label_names_)
         parts, kept, part, scaling = divided(
@@ -400,7 +417,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """Return the model to start from, if any, and the scaling to fit, or to keep."""
         if self.warm_start and hasattr(self, "thresholds_"):
             return self.model_, self.scaling_ or False
-        return None, defaults.recipe_of(self.model).scale if self.scale is None else self.scale
+        return None, defaults.recipe_of(
+            model_of(self.get_params(deep=False))
+        ).scale if self.scale is None else self.scale
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return logits, (n, q), above 0 where a label is likelier than not; (n,) for a (n,) Y."""
@@ -551,7 +570,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
         table = texts_as_frame(X, self.columns)
-        columns = columns_with(self.columns, self.encoder, is_text=table is not X)
+        columns = columns_with(
+            self.columns, self.encoder, finetune=self.finetune, is_text=table is not X
+        )
         X = table
         self.columns_, encoded_X = fitted_columns(columns, X)
         # Scikit-learn checks shapes and kinds; NaN is named by `checked_features`, with its column.

@@ -16,6 +16,7 @@ from tailbatch.errors import ModelError, markdown_escaped, printable
 from tailbatch.estimator.decisions import HeldOut, decision_said, learning_said
 from tailbatch.estimator.fitting import logits_of, nested, plan_of
 from tailbatch.estimator.history import History
+from tailbatch.estimator.texts import model_of, settings_of
 from tailbatch.imbalance import label_cardinality, label_counts, mean_imbalance_ratio
 from tailbatch.metrics import METRICS
 from tailbatch.metrics.held_out import Calibration
@@ -169,7 +170,7 @@ class Fitted:
             int(state["best_epoch"]),
             (Epoch(**epoch) for epoch in state["history"]),
         )
-        model = _model(settings["model"], n_features, n_labels, state)
+        model = _model(model_of(settings), n_features, n_labels, state)
         model = model.to(choose_device(device)).eval()
         # One row tells: a weight that is not a number spoils every score.
         if not np.isfinite(logits_of(model, np.zeros((1, n_features)))).all():
@@ -195,6 +196,8 @@ class Fitted:
         """Return the card of a fitted classifier, as Markdown."""
         facts, model = self.facts_, settings["model"]
         named = markdown_escaped(model) if isinstance(model, str) else "a custom module"
+        if settings["finetune"]:
+            named = "a text encoder that was trained, and a linear model beside it"
         count = int(np.sum(self.minority_labels_))
         lines = [
             "# Multi-label classifier",
@@ -307,7 +310,7 @@ def _settings_used(settings: Mapping[str, Any], fitted: Fitted) -> dict[str, Any
     left |= {name for name in ("time_limit", "validation_fraction") if settings[name] is None}
     if settings["random_state"] is None:  # which a model that was loaded does not know either
         left.add("random_state")
-    plan = plan_of(settings)
+    plan = plan_of(settings_of(settings))
     used: dict[str, Any] = {name: getattr(plan, name) for name in _PLANNED}
     used["epochs"] = plan.n_epochs(fitted.facts_["training_rows"])
     used["selection_pressure"] = fitted.selection_pressure_

@@ -191,7 +191,8 @@ def divided(
             "and ones where they are known"
         )
     # By training rows only: what held-out rows say would make their scores look better than they are.
-    scaling = scale if isinstance(scale, Scaling) else fit_scaling(scale, train.X)
+    tokens = settings.get("model__tokens", ())
+    scaling = scale if isinstance(scale, Scaling) else fit_scaling(scale, train.X, leave=tokens)
     if scaling is not None:
         train = replace(train, X=scaling.transform(train.X))
         held_out = replace(held_out, X=scaling.transform(held_out.X))

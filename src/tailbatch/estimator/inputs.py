@@ -2,8 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -249,75 +248,6 @@ def _filled(Y: Any, missing: Any) -> Any:
     return np.where(missing, 0, np.asarray(Y)).astype(np.float64)
 
 
-TEXT = "text"
-"""What the column of a list of texts is called."""
-
-
-def texts_as_frame(X: Any, columns: Columns | FittedColumns | None = None) -> Any:
-    """Return a list, array or series of texts as a data frame with one column; anything else as it is.
-
-    Parameters
-    ----------
-    X
-        What `fit` or `predict` was given.
-    columns
-        What to take columns for, or how training rows became features: their one column gives the name.
-
-    Examples
-    --------
-    >>> texts_as_frame(["so happy", None]).columns.tolist(), texts_as_frame([[1.0], [2.0]])
-    (['text'], [[1.0], [2.0]])
-    >>> texts_as_frame(["so happy", b"so sad"])
-    Traceback (most recent call last):
-    ...
-    tailbatch.errors.DataError: X must hold a text in each row, got b'so sad' in row 1: decode bytes, ...
-    """
-    if hasattr(X, "columns") or sparse.issparse(X) or getattr(X, "ndim", 1) != 1:
-        return X
-    kind = getattr(getattr(X, "dtype", None), "kind", "O")
-    if not isinstance(X, list | tuple) and (kind not in "OUST" or not hasattr(X, "__iter__")):
-        return X
-    cells = list(X)
-    if not any(isinstance(cell, str | bytes) for cell in cells):
-        return X
-    for row, cell in enumerate(cells):
-        if not isinstance(cell, str) and cell is not None and cell == cell:
-            raise DataError(
-                f"X must hold a text in each row, got {cell!r:.40} in row {row}: decode bytes, and put "
-                "numbers beside texts into a data frame"
-            )
-    pd = require("pandas", extra="text")
-    known = getattr(columns, "text", ())
-    if isinstance(columns, FittedColumns):
-        known = {part.name for part in columns.parts}
-    name = next(iter(known)) if len(known) == 1 else TEXT
-    texts = [cell if isinstance(cell, str) else None for cell in cells]
-    return pd.DataFrame({name: pd.Series(texts, dtype=object)})
-
-
-def columns_with(columns: Columns | None, encoder: Any, *, is_text: bool) -> Columns | None:
-    """Return what to take columns for, with the classifier's encoder, and texts as such.
-
-    Parameters
-    ----------
-    columns, encoder
-        As the classifier has them.
-    is_text
-        Whether X was a list of texts.
-    """
-    if columns is not None and not isinstance(columns, Columns):
-        raise DataError(f"columns must be tailbatch.data.Columns, {_instead_of(columns)}")
-    if is_text and len((columns or Columns()).text) != 1:
-        columns = replace(columns or Columns(), text=(TEXT,))
-    if encoder is None:
-        return columns
-    if columns is not None and columns.encoder not in (None, encoder):
-        raise DataError(
-            f"encoder={encoder!r:.60} and Columns(encoder={columns.encoder!r:.60}) differ: give one"
-        )
-    return replace(columns or Columns(), encoder=encoder)
-
-
 def fitted_columns(columns: Columns | None, X: Any) -> tuple[FittedColumns | None, Any]:
     """Return how the columns of X become features, and these; None and X where it holds numbers."""
     _refuse_unreadable(X)
@@ -386,18 +316,6 @@ def _refuse_unreadable(X: Any) -> None:
             f"X holds text, such as {text!r:.40}: fit and predict a list with one text for each row, "
             "or a data frame whose columns have names"
         )
-
-
-def _instead_of(given: object) -> str:
-    """Return what was given in place of Columns, and what to write."""
-    names = [given] if isinstance(given, str) else given
-    if isinstance(names, Mapping):
-        remedy = f"columns=Columns(kinds={dict(names)!r:.60})"
-    elif isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
-        remedy = f"columns=Columns(text={list(names)!r:.60}) for columns of text"
-    else:
-        remedy = "for instance columns=Columns(text=['subject'])"
-    return f"got {given!r:.60}; write {remedy}"
 
 
 def _first_text(X: Any) -> str | None:

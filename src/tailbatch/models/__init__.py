@@ -19,6 +19,7 @@ from tailbatch.models.c2ae import C2AE
 from tailbatch.models.clif import CLIF
 from tailbatch.models.dela import DELA
 from tailbatch.models.ensemble import Ensemble
+from tailbatch.models.finetuned import FineTuned
 from tailbatch.models.mlp import MLP
 from tailbatch.models.mpvae import MPVAE
 from tailbatch.models.paca import PACA
@@ -37,6 +38,7 @@ __all__ = [
     "PACA",
     "CrossFitted",
     "Ensemble",
+    "FineTuned",
     "ModuleFactory",
     "MultiLabelModel",
     "SparseLinear",
