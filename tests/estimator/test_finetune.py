@@ -172,7 +172,7 @@ def test_names_become_texts():
         ),
         ({"scale": "standard"}, "the tokens of texts cannot be scaled by 'standard'"),
     ],
-    ids=str,
+    ids=["word", "label", "sentence", "numbers", "frozen", "model", "function", "scaling"],
 )
 def test_a_mistake_is_named_before_training(encoder, settings, message, monkeypatch):
     labels = np.eye(3)[np.arange(N) % 3] if "label_names" in settings else Y

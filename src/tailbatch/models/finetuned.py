@@ -109,7 +109,8 @@ class FineTuned(MultiLabelModel):
         self._wide = torch.from_numpy(np.flatnonzero(is_wide))
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(self.encoder.config.hidden_size * len(blocks), n_labels)
-        self.wide = nn.Linear(len(self._wide), n_labels, bias=False)
+        # Drawn from nothing: a layer of no features would warn.
+        self.wide = nn.utils.skip_init(nn.Linear, len(self._wide), n_labels, bias=False)
         for layer in (self.head, self.wide):
             nn.init.zeros_(layer.weight)
         self.loss = BCE(n_labels)
