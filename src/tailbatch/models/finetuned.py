@@ -109,8 +109,7 @@ class FineTuned(MultiLabelModel):
         self._wide = torch.from_numpy(np.flatnonzero(is_wide))
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(self.encoder.config.hidden_size * len(blocks), n_labels)
-        # Drawn from nothing: a layer of no features would warn.
-        self.wide = nn.utils.skip_init(nn.Linear, len(self._wide), n_labels, bias=False)
+        self.wide = _wide_layer(len(self._wide), n_labels)
         for layer in (self.head, self.wide):
             nn.init.zeros_(layer.weight)
         self.loss = BCE(n_labels)
@@ -253,6 +252,13 @@ def label_sentences(label_names: Sequence[str], label_texts: LabelTexts) -> list
                 "table from labels to texts"
             )
     return names
+
+
+def _wide_layer(n_features: int, n_labels: int) -> nn.Linear:
+    """Return a linear layer whose weights are not drawn: one of no features would warn."""
+    make: Any = nn.utils.skip_init
+    layer: nn.Linear = make(nn.Linear, n_features, n_labels, bias=False)
+    return layer
 
 
 def _configuration(config: Any) -> str:
