@@ -3,6 +3,7 @@
     python -m reproduction.few_epochs run FOLDER rates --epochs 1 3 10 30
     python -m reproduction.few_epochs collect FOLDER
     python -m reproduction.few_epochs run FOLDER budget --epochs 1 3 10 30
+    python -m reproduction.few_epochs run FOLDER later --epochs 1 3
     python -m reproduction.few_epochs run FOLDER pair --epochs 1 3
     python -m reproduction.few_epochs run FOLDER settings --epochs 1 3 10
     python -m reproduction.few_epochs run FOLDER levels --epochs 1

@@ -35,6 +35,8 @@ ADAPTIVE = {"name": "adaptive", "selection_pressures": [16]}
 FEW = ("random", "importance", CORRECTED, "minority", ADAPTIVE)
 ALL = (*FEW, "uniform", "balanced", "class_aware")
 TWO = ("random", "importance")
+#: Later selectors of the paper's authors (arXiv 2412.16521 and 2605.09400), at their papers' settings.
+LATER = ("uncertainty", "d2ace")
 #: The strategies by budget: fewer where runs take longer.
 ARMS = {1: ALL, 3: ALL, 10: FEW, 30: TWO}
 #: Settings of `importance` beside its defaults, to choose between on validation rows.
@@ -57,6 +59,11 @@ def budget(epochs: int, dataset: str, loss: str) -> Iterator[Study]:
     yield _at_chosen_rate("budget", epochs, dataset, loss, strategies=ARMS[epochs])
 
 
+def later(epochs: int, dataset: str, loss: str) -> Iterator[Study]:
+    """Yield the authors' later selectors, beside what `budget` compares."""
+    yield _at_chosen_rate("later", epochs, dataset, loss, strategies=LATER)
+
+
 def pair(epochs: int, dataset: str, loss: str) -> Iterator[Study]:
     """Yield `importance` and random batches on all five folds, three of which are in `budget`."""
     yield _at_chosen_rate("pair", epochs, dataset, loss, strategies=TWO, folds=range(5))
@@ -77,10 +84,15 @@ def levels(epochs: int, dataset: str, loss: str) -> Iterator[Study]:
 KINDS: dict[str, Callable[[int, str, str], Iterator[Study]]] = {
     "rates": rates,
     "budget": budget,
+    "later": later,
     "pair": pair,
     "settings": settings,
     "levels": levels,
 }
+
+
+#: The kinds whose runs are compared with each other and share a file.
+COMPARED = ("budget", "later", "pair")
 
 
 def _at_chosen_rate(kind: str, epochs: int, dataset: str, loss: str, **axes: object) -> Study:
@@ -117,7 +129,7 @@ def run(
 ) -> None:
     """Do the runs of one kind and budget that its store in a folder lacks."""
     # One file has all folds of a comparison.
-    store = ResultStore(folder / f"{'selection' if kind in ('budget', 'pair') else kind}-{epochs}")
+    store = ResultStore(folder / f"{'selection' if kind in COMPARED else kind}-{epochs}")
     for dataset, loss in itertools.product(datasets, losses):
         for study in KINDS[kind](epochs, dataset, loss):
             outcome = run_study(study, store, ThisProcess, workers=1)
