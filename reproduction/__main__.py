@@ -43,6 +43,7 @@ def pages(answers: Answers) -> dict[Path, str]:
         PAGE: [
             questions.summary(answers),
             paper.beside_the_paper(evidence),
+            paper.conclusions(evidence),
             paper.verdicts(evidence),
             paper.adac(evidence),
             figures.figures(evidence, answers.figures),

@@ -18,7 +18,8 @@ _PAIRS = (("random", "adaptive"), ("adaptive", "chain"))
 _VERDICTS = ("confirmed", "contradicted", "tie", "not run")
 #: The file of tmc2007 is not here; this one has the same rows and labels, and 500 features for its 490.
 STAND_INS = {"tmc2007": "tmc2007-500"}
-_CLOSE = 0.03  # the largest distance of our random from the printed one
+#: The largest distance of our random from the printed one that counts as close.
+CLOSE = 0.03
 _ROUNDING = 0.00501  # half a unit of the last printed digit
 _P_ROUNDING = 0.0006  # what rounding the means and the p-value can explain
 _FACTS = {
@@ -156,7 +157,7 @@ def direction_counts(cells: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFram
     >>> direction_counts(cells)[["confirmed", "tie", "not run", "compared", "close"]].values.tolist()
     [[0, 1, 1, 1, 1]]
     """
-    near = (cells["ours_random"] - cells["random"]).abs() <= _CLOSE
+    near = (cells["ours_random"] - cells["random"]).abs() <= CLOSE
     flags = {verdict: cells["verdict"] == verdict for verdict in _VERDICTS}
     flags |= {"compared": cells["verdict"] != "not run", "close": near}
     flags |= {"random": cells["ours_random"].notna()}

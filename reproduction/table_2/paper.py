@@ -11,6 +11,7 @@ import pandas as pd
 from reproduction.cells import preset_cell
 from reproduction.measures import runs_and_folds, same_warm_ups
 from reproduction.published import (
+    CLOSE,
     STAND_INS,
     dataset_key,
     direction_counts,
@@ -39,7 +40,15 @@ from reproduction.text import (
 )
 
 from tailbatch.analysis import Learner
-from tailbatch.analysis.comparisons import PAPER_METRICS, Gain, gain
+from tailbatch.analysis.comparisons import (
+    PAPER_METRICS,
+    Gain,
+    detectable_change,
+    gain,
+    held_out_ratio,
+    paired_values,
+    sign,
+)
 from tailbatch.results.frames import Evidence
 
 
@@ -116,13 +125,84 @@ def beside_the_paper(evidence: Evidence) -> str:
     return "\n\n".join(lines)
 
 
+def conclusions(evidence: Evidence) -> str:
+    """Say where the printed gains are confirmed and where not, and what could have been seen."""
+    cells = directions(evidence.runs)
+    counts = direction_counts(cells, ["model"])
+    said = {
+        name: f"{name} ({count['confirmed']} to {count['contradicted']})"
+        for name, count in counts.iterrows()
+    }
+    more = [
+        name for name in said if counts.loc[name, "confirmed"] > counts.loc[name, "contradicted"]
+    ]
+    fewer = [name for name in said if name not in more]
+    gains = [
+        change
+        for model, metric in product(PAPER_MODELS, PAPER_METRICS)
+        for change in _cell_gains(evidence.runs, model, metric)
+        if not math.isnan(change.low)
+    ]
+    clear = [change.percent > 0 for change in gains if change.clear]
+    far = cells[(cells["ours_random"] - cells["random"]).abs() > CLOSE]
+    signs = far["metric"].map(sign)
+    better = int((signs * (far["ours_random"] - far["random"]) > 0).sum())
+    lines = [
+        f"- **Confirmed more often than contradicted:** {listed(said[name] for name in more) or 'none'}; "
+        f"**not:** {listed(said[name] for name in fewer) or 'none'}. The six metrics of a cell depend on "
+        "each other, so these counts are no test.",
+        f"- **Single cells decide little.** Of {len(gains)} cells and metrics with three folds or more, "
+        f"the interval is above zero in {clear.count(True)} and below it in {clear.count(False)}.",
+        f"- **The baseline differs.** Where our random is not within {CLOSE} of the printed one, it is "
+        f"better in {better} of {len(far)} cells.",
+        "- **What could have been seen.** Adaptive against random in percent, averaged over the printed "
+        "datasets that were run: the printed change, ours, and the change that the test would find with "
+        "a power of 80%:",
+    ]
+    return "\n\n".join(
+        ["### What the data allow", "\n".join(lines), _printed_and_ours(evidence, cells)]
+    )
+
+
+def _printed_and_ours(evidence: Evidence, cells: pd.DataFrame) -> str:
+    """Return the change of the average over datasets by model: printed, ours, and detectable."""
+    ran = cells[cells["verdict"] != "not run"]
+    rows = []
+    for model in PAPER_MODELS:
+        said: list[object] = []
+        for metric in ("macro_auc", "macro_f"):
+            mine = ran[(ran["model"] == model.model.upper()) & (ran["metric"] == metric)]
+            keys = {STAND_INS.get(key, key) for key in map(dataset_key, mine["dataset"])}
+            here = evidence.runs[evidence.runs["learner"] == model]
+            here = here[[data.name in keys for data in here["data"]]]
+            theirs = 100 * (mine["adaptive"].mean() / mine["random"].mean() - 1)
+            least = detectable_change(paired_values(here, ADAPTIVE, metric), held_out_ratio(here))
+            ours = gain(here, ADAPTIVE, metric) or "-"
+            said.append(f"{theirs:+.1f}; {ours}; {'-' if math.isnan(least) else f'{least:.1f}'}")
+        rows.append((learner_name(model), len(keys), *said))
+    return table(["printed; ours; detectable", "datasets", "Macro-AUC, %", "Macro-F, %"], rows)
+
+
+def _cell_gains(runs: pd.DataFrame, model: Learner, metric: str) -> list[Gain]:
+    """Return adaptive against random on each dataset that a model ran on."""
+    here = runs[runs["learner"] == model]
+    gains = (gain(here[here["data"] == data], ADAPTIVE, metric) for data in set(here["data"]))
+    return [change for change in gains if change is not None]
+
+
 def cell_by_cell(evidence: Evidence) -> str:
-    """Set every cell that was run beside the printed one."""
+    """Set every cell that was run beside the printed one, by model."""
+    cells = directions(evidence.runs)
+    parts = [
+        part
+        for model, here in cells.groupby("model", sort=False)
+        for part in (f"### {model}", _all_cells(here))
+    ]
     return "\n\n".join(
         [
             "## Every cell that was run",
             "Random to adaptive, on each metric first the printed values, then ours:",
-            _all_cells(directions(evidence.runs)),
+            *parts,
         ]
     )
 
@@ -138,7 +218,7 @@ def adac(evidence: Evidence) -> str:
         for metric in PAPER_METRICS:
             values, change = theirs.loc[dataset, metric], gain(here, CHAIN, metric, ADAPTIVE)
             ran += change is not None
-            ours = "not run" if change is None else f"{percent(change)}%"
+            ours = "-" if change is None else f"{percent(change)}%"
             said.append(f"{values['adaptive']:.3f} to {values['chain']:.3f}; {ours}")
         rows.append((dataset, *said))
     text = (
@@ -157,11 +237,8 @@ def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
         said = []
         for metric in PAPER_METRICS:
             count = counts.loc[model.model.upper(), metric]
-            here = runs[runs["learner"] == model]
-            gains = [
-                gain(here[here["data"] == data], ADAPTIVE, metric) for data in set(here["data"])
-            ]
-            clear = [change.percent > 0 for change in gains if change is not None and change.clear]
+            gains = _cell_gains(runs, model, metric)
+            clear = [change.percent > 0 for change in gains if change.clear]
             verdicts = " / ".join(str(count[name]) for name in ("confirmed", "contradicted", "tie"))
             said.append(f"{verdicts} ({clear.count(True)}, {clear.count(False)})")
         near = close.loc[model.model.upper()]
@@ -175,13 +252,13 @@ def _direction_table(cells: pd.DataFrame, runs: pd.DataFrame) -> str:
 def _all_cells(cells: pd.DataFrame) -> str:
     run = cells[cells["ours_random"].notna()]
     rows = []
-    for model, dataset in dict.fromkeys(zip(run["model"], run["dataset"], strict=True)):
-        here = run[(run["model"] == model) & (run["dataset"] == dataset)].set_index("metric")
+    for dataset in dict.fromkeys(run["dataset"]):
+        here = run[run["dataset"] == dataset].set_index("metric")
         said = (
             f"{row.random:.3f} to {row.adaptive:.3f}; {_ours(row.ours_random, row.ours_adaptive)}"
             for row in here.loc[list(PAPER_METRICS)].itertuples()
         )
-        rows.append((f"{dataset}, {model}", *said))
+        rows.append((dataset, *said))
     return table(["printed; ours", *(TITLES[metric] for metric in PAPER_METRICS)], rows)
 
 

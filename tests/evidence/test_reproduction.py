@@ -19,7 +19,7 @@ from reproduction.measures import (
     rank_correlation,
     where_all_ran,
 )
-from reproduction.published import dataset_key, directions
+from reproduction.published import dataset_key, direction_counts, directions
 from reproduction.table_2 import causes, costs, paper, speed, strategies
 
 from tailbatch.analysis import Arm, Dataset, Learner, analyze
@@ -267,6 +267,18 @@ def test_the_ladder_has_every_rung_on_six_datasets_and_three_folds(answers):
         for arm in (RANDOM, ADAPTIVE):
             mine = answers.ladder[answers.ladder["arm"] == questions.at(rung, arm)]
             assert (mine["data"].nunique(), len(mine)) == (6, 18)
+
+
+def test_the_conclusions_count_what_the_directions_count(evidence):
+    text, counts = (
+        paper.conclusions(evidence),
+        direction_counts(directions(evidence.runs), ["model"]),
+    )
+    before, after = text.split("**not:**")
+    for name, count in counts.iterrows():
+        here = before if count["confirmed"] > count["contradicted"] else after
+        assert f"{name} ({count['confirmed']} to {count['contradicted']})" in here
+    assert "could have been seen" in text
 
 
 def test_every_printed_cell_was_run_or_its_cost_was_measured(evidence):
