@@ -14,9 +14,9 @@ from tailbatch.testing.selector_contract import (
     B,
     N,
     SelectorContract,
-    drain,
-    same_state,
-    take_weights,
+    _drain,
+    _same_state,
+    _take_weights,
 )
 
 
@@ -29,7 +29,7 @@ class WholeSelectorContract(SelectorContract):
             losses = self.losses(index, step)
             if not self.per_label and step % 2:
                 losses = np.stack([losses, losses], axis=1)
-            take_weights(selector)
+            _take_weights(selector)
             selector.observe(losses.tolist(), index=index.tolist())
 
     def test_losses_of_the_wrong_shape_change_nothing(self):
@@ -49,7 +49,7 @@ class WholeSelectorContract(SelectorContract):
         selector = self.make()
         self.refused(selector, "no batch is waiting for losses", [0.1] * B)
         index = next(iterator := iter(selector))
-        take_weights(selector)
+        _take_weights(selector)
         selector.observe(self.losses(index, 0))
         self.refused(selector, "no batch is waiting for losses", self.losses(index, 0))
         self.refused(selector, "is not pending", self.losses(index, 0), index)
@@ -68,13 +68,13 @@ class WholeSelectorContract(SelectorContract):
         iterator = iter(selector)
         first, second = next(iterator), next(iterator)
         if not selector.needs_losses:
-            take_weights(selector)
+            _take_weights(selector)
             for _ in iterator:
-                take_weights(selector)
+                _take_weights(selector)
             return
         with pytest.raises(StaleSelectionError, match=r"workers, prefetch.*max_lag=2"):
             next(iterator)
-        take_weights(selector)
+        _take_weights(selector)
         selector.observe(self.losses(second, 0), index=second)
         selector.observe(self.losses(first, 0))
         assert selector.diagnostics().lag == 1
@@ -96,14 +96,14 @@ class WholeSelectorContract(SelectorContract):
                 else:
                     selector.mean(losses, batch)
                     selector.observe(losses, batch)
-        assert same_state(plain.state_dict(), named.state_dict())
+        assert _same_state(plain.state_dict(), named.state_dict())
 
     def test_leaving_early_drops_what_is_pending(self):
         selector = self.make(max_lag=2)
         for step, _ in enumerate(selector):
             if step == 1:
                 break
-        assert len(drain(selector, self.losses)) == len(selector)
+        assert len(_drain(selector, self.losses)) == len(selector)
         assert selector.epoch == 2
         assert selector.diagnostics().dropped_batches == (2 if selector.needs_losses else 0)
 
@@ -113,7 +113,7 @@ class WholeSelectorContract(SelectorContract):
         next(first)
         with pytest.raises(SelectionError, match="another iterator"):
             next(iter(selector))
-        take_weights(selector)
+        _take_weights(selector)
         next(first)
         selector.set_epoch(7)
         with pytest.raises(SelectionError, match="this iterator has ended"):
@@ -124,7 +124,7 @@ class WholeSelectorContract(SelectorContract):
         assert before.batches_left == len(before)
         iterator = iter(before)
         first, second = next(iterator), next(iterator)
-        take_weights(before)
+        _take_weights(before)
         before.observe(self.losses(first, 0), index=first)
         after.load_state_dict(before.state_dict())
         left = after.batches_left
@@ -133,7 +133,7 @@ class WholeSelectorContract(SelectorContract):
         assert next(resumed).tolist() == second.tolist()
         del resumed
         after.load_state_dict(before.state_dict())
-        assert len(drain(after, self.losses)) == left
+        assert len(_drain(after, self.losses)) == left
         assert after.batches_left == len(after)
 
     @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ class WholeSelectorContract(SelectorContract):
     )
     def test_a_state_of_another_selector_is_refused(self, key, value):
         selector = self.make()
-        drain(selector, self.losses)
+        _drain(selector, self.losses)
         before = selector.state_dict()
         message = f"saved with {key} {value}, this selector has {before[key]}"
         with pytest.raises(SelectionError, match=message):
@@ -161,7 +161,7 @@ class WholeSelectorContract(SelectorContract):
         beyond = np.full(len(before["times_drawn"]), 2**40)  # would wrap around
         with pytest.raises(SelectionError, match="times_drawn"):
             selector.load_state_dict({**before, "times_drawn": beyond})
-        assert same_state(before, selector.state_dict())
+        assert _same_state(before, selector.state_dict())
 
     def test_a_state_of_another_version_is_refused(self):
         selector = self.make()
@@ -175,13 +175,13 @@ class WholeSelectorContract(SelectorContract):
         before = selector.state_dict()
         with pytest.raises(SelectionError, match=r"does not say its 'settings'|saved with"):
             selector.load_state_dict({**before, "settings": settings})
-        assert same_state(before, selector.state_dict())
+        assert _same_state(before, selector.state_dict())
 
     def test_what_only_allows_or_is_looked_at_may_differ(self):
         before, after = self.make(), self.make(max_lag=3, labels=np.ones((N, 2), bool))
-        done = drain(before, self.losses)
+        done = _drain(before, self.losses)
         after.load_state_dict(before.state_dict())
-        more = [drain(selector, self.losses) for selector in (before, after)]
+        more = [_drain(selector, self.losses) for selector in (before, after)]
         assert done != more[0] == more[1]
 
     def test_saving_looks_at_the_settings_once(self, monkeypatch):
@@ -193,7 +193,7 @@ class WholeSelectorContract(SelectorContract):
         selector = self.make()
         selector.state_dict()
         once = len(calls)
-        drain(selector, self.losses)
+        _drain(selector, self.losses)
         selector.state_dict()
         assert len(calls) == once
 
@@ -201,13 +201,13 @@ class WholeSelectorContract(SelectorContract):
     def test_a_copy_made_between_epochs_begins_the_next_one(self, copied):
         selector = self.make()
         for _epoch in range(2):
-            drain(selector, self.losses)
+            _drain(selector, self.losses)
             other = copied(selector)
-            assert same_state(selector.state_dict(), other.state_dict())
+            assert _same_state(selector.state_dict(), other.state_dict())
             for _ in selector:  # left early: both start the next epoch
                 break
             left = copied(selector)
-            assert drain(copied(left), self.losses) == drain(selector, self.losses)
+            assert _drain(copied(left), self.losses) == _drain(selector, self.losses)
 
     @pytest.mark.parametrize(
         ("settings", "message"),

@@ -12,13 +12,13 @@ from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import LOSSES, make_loss
 from tailbatch.models import set_prior_bias, wrap
-from tailbatch.testing.loss_contract import LABELS, scored_batch
+from tailbatch.testing.loss_contract import LABELS, _scored_batch
 
 MISSING = np.random.default_rng(0).random(LABELS.shape) < 0.3
 
 
 def gaps(seed=3):
-    logits, y = scored_batch(seed)
+    logits, y = _scored_batch(seed)
     missing = torch.from_numpy(np.random.default_rng(seed).random(tuple(y.shape)) < 0.3)
     return logits, y, missing
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.selection import STRATEGIES, make_selector
-from tailbatch.testing.selector_contract import take_weights
+from tailbatch.testing.selector_contract import _take_weights
 
 N, B, LAG = 7, 3, 2
 Y = np.stack([np.arange(N) % 2 == 0, np.arange(N) % 3 == 0, np.arange(N) == 4], axis=1)
@@ -140,7 +140,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def draw(self):
         STEPS["rules"] += 1
-        take_weights(self.selector)
+        _take_weights(self.selector)
         if self.iterator is None:
             self.iterator, self.begun = iter(self.selector), False
         try:
@@ -164,7 +164,7 @@ class AnyOrder(RuleBasedStateMachine):
         STEPS["rules"] += 1
         place = min(place, len(self.model.pending) - 1)
         index = self.model.pending[place][1]
-        take_weights(self.selector)
+        _take_weights(self.selector)
         self.selector.observe(losses_of(index, salt), index)
         # Equal batches are the same to the selector, which takes the first.
         place = [each for _, each in self.model.pending].index(index)

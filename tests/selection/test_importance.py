@@ -31,7 +31,7 @@ from tailbatch.selection.drawing import (
     _SumTable,
 )
 from tailbatch.selection.importance import _gradient_norms, _prior_norms, _systematic_sample
-from tailbatch.testing.selector_contract import drain, same_state, take_weights
+from tailbatch.testing.selector_contract import _drain, _same_state, _take_weights
 
 Y = np.array(
     [[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]], dtype=bool
@@ -181,7 +181,7 @@ def test_a_systematic_epoch_rounds_down_or_up_and_is_right_on_average():
     expected = N * selector.probabilities()
     counts = []
     for _ in range(4000):
-        drawn = [i for index in selector for i in (take_weights(selector), index)[1].tolist()]
+        drawn = [i for index in selector for i in (_take_weights(selector), index)[1].tolist()]
         counts.append(np.bincount(drawn, minlength=N))
         assert len(drawn) == N
     counts = np.array(counts)
@@ -198,7 +198,7 @@ def test_every_place_of_a_systematic_epoch_follows_the_law():
     epochs = 3000
     for _ in range(epochs):
         for place, index in enumerate(selector):
-            take_weights(selector)
+            _take_weights(selector)
             places[place, index[0]] += 1
     statistic = ((places - epochs * law) ** 2 / (epochs * law)).sum(axis=1)
     assert (chi2.sf(statistic, N - 1) > 1e-6).all()
@@ -218,7 +218,7 @@ def test_mix_one_is_a_plain_shuffle():
     selector = ImportanceSelector(Y, batch_size=3, mix=1)
     for index in selector:
         assert selector.importance_weights().tolist() == [1 / len(index)] * len(index)
-    batches = drain(selector, lambda index, step: np.ones(len(index)))
+    batches = _drain(selector, lambda index, step: np.ones(len(index)))
     assert sorted(np.concatenate(batches)) == list(range(N))
 
 
@@ -227,7 +227,7 @@ def test_annealing_ends_on_shuffled_epochs():
     pressures = []
     for _ in range(4):
         pressures.append(selector.diagnostics().effective_pressure)
-        drain(selector, lambda index, step: np.ones(len(index)))
+        _drain(selector, lambda index, step: np.ones(len(index)))
     assert pressures[0] > pressures[1] > pressures[2] == pytest.approx(1) == pressures[3]
 
 
@@ -431,7 +431,7 @@ def test_a_loop_that_never_uses_the_weights_is_told_what_to_write():
         before = selector.state_dict()
         with pytest.raises(SelectionError, match=told):
             selector.observe(np.ones((2, 3)))
-        assert same_state(before, selector.state_dict())
+        assert _same_state(before, selector.state_dict())
         selector.mean(np.ones(2))
         selector.observe(np.ones((2, 3)), index)
     with pytest.raises(SelectionError, match=told):
@@ -534,13 +534,13 @@ def test_a_single_label_without_positives_counts_for_nothing():
 )
 def test_a_state_of_other_settings_is_refused(other, message):
     saved = ImportanceSelector(Y, batch_size=2)
-    drain(saved, lambda index, step: np.ones((len(index), 3)))
+    _drain(saved, lambda index, step: np.ones((len(index), 3)))
     selector = ImportanceSelector(Y, batch_size=2, **other)
-    drain(selector, lambda index, step: np.ones((len(index), 3)))
+    _drain(selector, lambda index, step: np.ones((len(index), 3)))
     before = selector.state_dict()
     with pytest.raises(SelectionError, match=message):
         selector.load_state_dict(saved.state_dict())
-    assert same_state(before, selector.state_dict())
+    assert _same_state(before, selector.state_dict())
 
 
 def test_a_state_of_uncorrected_draws_is_refused():
@@ -556,7 +556,7 @@ def test_a_state_with_scores_beyond_their_bound_is_refused():
     for scores in (np.full(N, 2**61), np.full(N, -1), np.ones(N - 1, int), np.ones(N)):
         with pytest.raises(SelectionError, match="the saved state's 'scores'"):
             selector.load_state_dict({**state, "scores": scores})
-    assert same_state(state, selector.state_dict())
+    assert _same_state(state, selector.state_dict())
 
 
 def test_no_warm_up_unless_asked_for():
@@ -618,14 +618,14 @@ def test_nothing_is_measured_where_nothing_can_be():
         ImportanceSelector(Y, batch_size=4, beta=0.5),
     ):
         if selector.strategy == "hard" or selector.softened:
-            drain(selector, lambda index, step: np.ones(len(index)))
+            _drain(selector, lambda index, step: np.ones(len(index)))
         report = selector.diagnostics()
         assert (report.gain, report.effective_batch_size, report.verdict) == (None, None, "")
 
 
 def test_diagnostics_print_as_a_table_in_terminal_and_notebook():
     selector = ImportanceSelector(Y, batch_size=4)
-    drain(selector, lambda index, step: np.ones((len(index), 3)))
+    _drain(selector, lambda index, step: np.ones((len(index), 3)))
     report = selector.diagnostics()
     lines = repr(report).splitlines()
     assert lines[0] == "epoch               1, 0 batches drawn"

@@ -28,7 +28,7 @@ from tailbatch.selection import (
     strategy_place,
 )
 from tailbatch.selection.base import label_matrix
-from tailbatch.testing.selector_contract import drain
+from tailbatch.testing.selector_contract import _drain
 
 RNG = np.random.default_rng(0)
 Y = RNG.random((40, 6)) < [0.6, 0.4, 0.3, 0.2, 0.1, 0.05]
@@ -54,7 +54,7 @@ def test_every_strategy_starts_with_the_same_warm_up(strategy):
             strategy, Y, X=X, batch_size=8, warm_up_epochs=3, epochs=5, **settings
         )
         assert selector.strategy == strategy
-        return drain(selector, per_label, epochs=5)
+        return _drain(selector, per_label, epochs=5)
 
     plain, own = batches("random"), batches(strategy)
     warm_up = 3 * 5
@@ -70,7 +70,7 @@ def test_every_strategy_starts_with_the_same_warm_up(strategy):
 def test_losses_of_the_warm_up_count():
     selector = make_selector("hard", Y, batch_size=8, warm_up_epochs=1)
     assert selector.diagnostics().effective_pressure == 1
-    drain(selector, lambda index, step: index / 40)
+    _drain(selector, lambda index, step: index / 40)
     assert selector.probabilities().argsort().tolist() == list(range(40))
 
 
@@ -93,7 +93,7 @@ def test_losses_of_the_warm_up_count():
 def test_label_matrices_of_every_kind_are_the_same(strategy, labels):
     def batches(Y):
         selector = make_selector(strategy, Y, X=X, batch_size=8)
-        return drain(selector, per_label, epochs=4)
+        return _drain(selector, per_label, epochs=4)
 
     assert batches(labels) == batches(Y)
 
@@ -184,7 +184,7 @@ def test_annealing_counts_from_the_end_of_the_warm_up():
     with pytest.raises(SelectionError, match="give epochs="):
         make_selector("minority", Y, selection_pressure=annealed)
     short = make_selector("adaptive", Y, weights=1, selection_pressure=Geometric(64, 1), epochs=2)
-    drain(short, per_label, epochs=2)
+    _drain(short, per_label, epochs=2)
 
 
 @pytest.mark.parametrize("strategy", ["hard", "adaptive", "chain", "minority"])
@@ -284,7 +284,7 @@ def test_a_class_and_a_function_are_strategies(strategy):
     assert selector.strategy == "worst_label"
     assert selector.scale == 2.0
     assert selector._pressure(0) == 8
-    assert drain(selector, per_label) == drain(plain, per_label)
+    assert _drain(selector, per_label) == _drain(plain, per_label)
     with pytest.raises(SelectionError, match=r"unknown option of .* 'scal'; did you mean 'scale'"):
         make_selector(strategy, Y, X=X, selection_pressure=8, scal=1)
 
@@ -363,19 +363,19 @@ def test_at_most_a_tenth_of_the_epochs_is_warm_up_unless_it_is_named(epochs, exp
     named = make_selector("hard", Y, batch_size=8, warm_up_epochs=2)
     named.plan_epochs(epochs)
     assert [each.warm_up_epochs for each in (told, known, named)] == [expected, expected, 2]
-    assert drain(told, per_label, epochs=epochs % 7) == drain(known, per_label, epochs=epochs % 7)
+    assert _drain(told, per_label, epochs=epochs % 7) == _drain(known, per_label, epochs=epochs % 7)
 
 
 def test_three_epochs_without_a_named_warm_up_select():
     selector = make_selector("adaptive", Y, X=X, batch_size=8, selection_pressure=64)
     selector.plan_epochs(3)
-    drain(selector, per_label, epochs=3)
+    _drain(selector, per_label, epochs=3)
     assert selector.diagnostics().distinct_share < 1
 
 
 def test_a_selector_that_has_begun_keeps_its_warm_up():
     selector = make_selector("hard", Y, batch_size=8)
-    drain(selector, per_label)
+    _drain(selector, per_label)
     selector.plan_epochs(4)
     assert selector.warm_up_epochs == 3
     with pytest.raises(SelectionError, match="epochs must be a whole number from 1, got 0"):

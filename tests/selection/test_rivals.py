@@ -25,7 +25,7 @@ from tailbatch.selection import (
 from tailbatch.selection.rivals import predictions
 from tailbatch.selection.rivals.label_first import _class_aware_probabilities
 from tailbatch.selection.rivals.predictions import _uncertainty_law
-from tailbatch.testing.selector_contract import N, drain
+from tailbatch.testing.selector_contract import N, _drain
 
 Y = np.array(
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]], dtype=bool
@@ -402,7 +402,7 @@ def test_d2ace_scores_and_probabilities_are_the_papers():
 
 def test_a_window_holds_float16_and_says_when_it_does_not_fit(monkeypatch):
     selector = UncertaintySelector(Y, batch_size=2, selection_pressure=2)
-    drain(selector, lambda index, step: np.full((len(index), 4), 0.3))
+    _drain(selector, lambda index, step: np.full((len(index), 4), 0.3))
     assert np.asarray(selector.state_dict()["predictions"]).dtype == np.float16
     monkeypatch.setattr(predictions, "_physical_memory", lambda: 100.0)
     for kind, options in (

@@ -22,7 +22,7 @@ from tailbatch.selection import (
     UniformSelector,
     mean_loss,
 )
-from tailbatch.testing.selector_contract import N, drain
+from tailbatch.testing.selector_contract import N, _drain
 
 
 def labels(n):
@@ -48,7 +48,7 @@ class TestUniformFullBatches(WholeSelectorContract):
         return UniformSelector(n, full_batches=True, **{"batch_size": 5, **settings})
 
     def test_the_last_batch_is_filled_up(self):
-        assert {len(batch) for batch in drain(self.make(), self.losses)} == {5}
+        assert {len(batch) for batch in _drain(self.make(), self.losses)} == {5}
 
 
 class TestBalanced(WholeSelectorContract):
@@ -74,9 +74,9 @@ class LossDrivenContract(WholeSelectorContract):
 
     def test_annealing_ends_uniform(self):
         selector = self.make(selection_pressure=Geometric(64, 1), epochs=4)
-        drain(selector, self.losses, epochs=2)
+        _drain(selector, self.losses, epochs=2)
         assert selector.diagnostics().effective_pressure > 2
-        drain(selector, self.losses, epochs=2)
+        _drain(selector, self.losses, epochs=2)
         assert selector.diagnostics().effective_pressure == pytest.approx(1)
 
     def test_a_batch_that_was_never_observed_blocks_the_next_epoch_too(self):
@@ -351,10 +351,10 @@ def test_using_the_weights_of_a_batch_uses_those_of_its_equals():
 def test_each_epoch_counts_its_own_draws():
     selector = HardSelector(6, batch_size=2, warm_up_epochs=3, labels=labels(6))
     for _ in range(3):
-        drain(selector, lambda index, step: index)
+        _drain(selector, lambda index, step: index)
         assert selector.times_drawn.tolist() == [1] * 6
         assert selector.diagnostics().distinct_share == 1
-    drain(selector, lambda index, step: index)
+    _drain(selector, lambda index, step: index)
     assert selector.times_drawn.sum() == 6
 
 
@@ -363,7 +363,7 @@ def test_label_figures_of_the_diagnostics():
     selector = UniformSelector(20, batch_size=20, labels=Y)
     before = selector.diagnostics()
     assert np.isnan(before.label_exposure).all()
-    drain(selector, lambda index, step: np.ones(len(index)))
+    _drain(selector, lambda index, step: np.ones(len(index)))
     report = selector.diagnostics()
     assert report.label_exposure.tolist() == [1, 1]
     assert report.minority_share == 0.25

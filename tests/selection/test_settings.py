@@ -23,7 +23,7 @@ from tailbatch.selection import (
     make_selector,
     mean_loss,
 )
-from tailbatch.testing.selector_contract import drain, same_state
+from tailbatch.testing.selector_contract import _drain, _same_state
 
 N, B = 23, 5
 Y = np.stack([np.arange(N) % 2 == 0, np.arange(N) % 3 == 0, np.arange(N) % 11 == 0], axis=1)
@@ -213,16 +213,16 @@ def losses(index, step):
 @pytest.mark.parametrize(("saved", "other", "message"), CASES.values(), ids=CASES)
 def test_a_state_of_other_settings_is_refused(saved, other, message):
     before, selector = saved(), other()
-    drain(before, losses)
-    drain(selector, losses, epochs=2)
+    _drain(before, losses)
+    _drain(selector, losses, epochs=2)
     unchanged = selector.state_dict()
     with pytest.raises(SelectionError, match=message):
         selector.load_state_dict(before.state_dict())
-    assert same_state(unchanged, selector.state_dict())
+    assert _same_state(unchanged, selector.state_dict())
     assert before.digest() != saved().digest()
     again = saved()
     again.load_state_dict(before.state_dict())
-    assert drain(again, losses) == drain(before, losses)
+    assert _drain(again, losses) == _drain(before, losses)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,6 @@ def test_a_state_of_other_settings_is_refused(saved, other, message):
 )
 def test_the_same_settings_may_be_written_otherwise(one, other):
     before, after = one(), other()
-    drain(before, losses)
+    _drain(before, losses)
     after.load_state_dict(before.state_dict())
-    assert drain(after, losses) == drain(before, losses)
+    assert _drain(after, losses) == _drain(before, losses)

@@ -5,7 +5,7 @@ import pytest
 
 from selection.reference import adaptive_law
 from tailbatch.selection import AdaptiveSelector, HardSelector, RandomSelector
-from tailbatch.testing.selector_contract import drain
+from tailbatch.testing.selector_contract import _drain
 
 LOSSES = np.array([0.1, 0.2, 0.4, 0.6, 0.9, 1.4, 2.0, 4.0])
 
@@ -32,7 +32,7 @@ def test_renewal_after_every_batch_reaches_every_sample():
 
 def test_full_batches_fill_up_all_but_the_warm_up():
     selector = HardSelector(401, batch_size=128, full_batches=True, warm_up_epochs=1)
-    sizes = [len(batch) for batch in drain(selector, lambda index, step: index, epochs=2)]
+    sizes = [len(batch) for batch in _drain(selector, lambda index, step: index, epochs=2)]
     assert sizes == [128, 128, 128, 17, 128, 128, 128, 128]
 
 
@@ -40,7 +40,7 @@ def test_unshuffled_order():
     selector = RandomSelector(5, batch_size=2, shuffle=False)
     assert [batch.tolist() for batch in selector] == [[0, 1], [2, 3], [4]]
     warm = HardSelector(5, batch_size=2, warm_up_epochs=1, shuffle=False)
-    assert drain(warm, lambda index, step: index) == [[0, 1], [2, 3], [4]]
+    assert _drain(warm, lambda index, step: index) == [[0, 1], [2, 3], [4]]
 
 
 def test_a_cap_keeps_an_outlier_from_flattening_the_law():

@@ -1,5 +1,6 @@
 """A study: the runs to compare, given in Python, in a TOML file or on the command line."""
 
+import inspect
 import itertools
 import math
 import tomllib
@@ -19,11 +20,11 @@ from tailbatch.errors import ResultError, StudyError, TailbatchError
 from tailbatch.files import read_regular
 from tailbatch.metrics import METRICS
 from tailbatch.models import MODELS, check_hyperparameters
-from tailbatch.registry import check_known
+from tailbatch.registry import check_known, qualified_name, source_digest
 from tailbatch.results import NO_BATCHES, Pressure, RunSpec, StudyPlan, TrainingPlan, parse_pressure
 from tailbatch.results.spec import GIVEN, known_fields
 from tailbatch.selection import STRATEGIES, default_pressure, make_selector
-from tailbatch.study.sources import Entry, NamedEntry, Source, named, settled
+from tailbatch.study.sources import REGISTRIES, Entry, NamedEntry, Source, named
 from tailbatch.training import check_scheduler
 
 MAX_RUNS = 10_000
@@ -31,6 +32,10 @@ MAX_RUNS = 10_000
 
 _MAX_BYTES = 1 << 20  # of a study file
 _NO_LISTS = ("name", "title", "n_folds", "plan", "scale")  # keys of a study file
+# What a run says elsewhere, or has one value of in every study.
+_OF_THE_RUN = (
+    "seed", "batch_size", "epochs", "warm_up_epochs", "selection_pressure", "loss", "max_lag", "shuffle",
+)  # fmt: skip
 _STUDIES = Path(__file__).parents[1] / "studies"
 
 
@@ -152,7 +157,7 @@ class Study:
         `digests` are of each dataset's content, by name; `scales` say what the scaling ``"auto"`` is
         for each dataset and preparation, and without them no such run can be kept.
         """
-        remembered = cache(settled)
+        remembered = cache(_settled)
         suited = scales if scales is not None and self.scale == "auto" else {}
         axes: tuple[Sequence[Any], ...] = (
             [(s, p) for s in self.sources for p in self.preparations if s.has(p)],
@@ -309,6 +314,33 @@ def _beside_names(remembered: Callable[..., Any], fields: Mapping[str, Any]) -> 
         "by_default": {field: unset for field, (unset, _) in found.items() if unset},
         "code": {field: code for field, (_, code) in found.items() if code},
     }
+
+
+def _settled(field: str, name: str, preset: str | None = None) -> tuple[dict[str, Any], str | None]:
+    """Return the settings that a name stands for if none are given, and the digest of the user's code.
+
+    Settings that are None or False are left out; the digest is None for what is of this package.
+    """
+    code: Any = CLASSICAL.get(name)
+    if code is None and name in REGISTRIES[field]:
+        code = REGISTRIES[field][name]
+    found: dict[str, Any] = {}
+    for kind in reversed(code.__mro__) if isinstance(code, type) else filter(None, [code]):
+        makes = vars(kind).get("__init__", object) if isinstance(kind, type) else kind
+        if inspect.isfunction(makes):
+            parameters = inspect.signature(makes).parameters.values()
+            found |= {
+                each.name: each.default for each in parameters if each.name not in _OF_THE_RUN
+            }
+    if preset is not None:
+        found |= getattr(code, "presets", {}).get(preset, {})
+    settings = {}
+    for key, value in found.items():
+        items = value if isinstance(value, tuple | list) else [value]
+        if value is not False and all(isinstance(item, int | float | str) for item in items):
+            settings[key] = list(value) if isinstance(value, tuple) else value
+    is_own = code is not None and not qualified_name(code).startswith("tailbatch.")
+    return settings, source_digest(code) if is_own else None
 
 
 class _Learner(NamedTuple):

@@ -1,7 +1,6 @@
 """What a study runs with: its datasets, the facts kept about them, and code from outside the package."""
 
 import hashlib
-import inspect
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,6 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tailbatch.classical import CLASSICAL
 from tailbatch.data import Fold, MultiLabelDataset, Parts, load_dataset, stratified_folds
 from tailbatch.data.catalog import catalog, find
 from tailbatch.data.preparation import PAPER_PREPARATIONS, PreparedDataset, largest_columns, prepare
@@ -26,7 +24,7 @@ from tailbatch.imbalance import (
 )
 from tailbatch.losses import LOSSES, Loss
 from tailbatch.models import MODELS
-from tailbatch.registry import Registry, check_known, qualified_name, source_digest
+from tailbatch.registry import Registry, check_known, qualified_name
 from tailbatch.results import DatasetFacts, ResultStore, RunSpec
 from tailbatch.selection import STRATEGIES
 
@@ -39,11 +37,6 @@ Entry: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
 """A name, a class, a function, or a table with one of them as its name, plus settings."""
 NamedEntry: TypeAlias = str | Mapping[str, Any]
 """An entry whose name is a string, as in a study file."""
-
-# What a run says elsewhere, or has one value of in every study.
-_OF_THE_RUN = (
-    "seed", "batch_size", "epochs", "warm_up_epochs", "selection_pressure", "loss", "max_lag", "shuffle",
-)  # fmt: skip
 
 REGISTRIES: Mapping[str, Registry[Any]] = {"strategy": STRATEGIES, "model": MODELS, "loss": LOSSES}
 """The registry for the names in each field of a run."""
@@ -415,35 +408,3 @@ def _named(field: str, entry: Any) -> NamedEntry:
     # Its own name only: that of a class it inherits from is of other code.
     called = getattr(entry, "__dict__", {}).get("strategy" if field == "strategy" else "name")
     return REGISTRIES[field].name_of(entry, called if isinstance(called, str) else None)
-
-
-def settled(field: str, name: str, preset: str | None = None) -> tuple[dict[str, Any], str | None]:
-    """Return the settings that a name stands for if none are given, and the digest of the user's code.
-
-    Settings that are None or False are left out; the digest is None for what is of this package.
-
-    Examples
-    --------
-    >>> settled("loss", "focal"), settled("model", "logistic")
-    (({'gamma': 2.0}, None), ({}, None))
-    """
-    code: Any = CLASSICAL.get(name)
-    if code is None and name in REGISTRIES[field]:
-        code = REGISTRIES[field][name]
-    found: dict[str, Any] = {}
-    for kind in reversed(code.__mro__) if isinstance(code, type) else filter(None, [code]):
-        makes = vars(kind).get("__init__", object) if isinstance(kind, type) else kind
-        if inspect.isfunction(makes):
-            parameters = inspect.signature(makes).parameters.values()
-            found |= {
-                each.name: each.default for each in parameters if each.name not in _OF_THE_RUN
-            }
-    if preset is not None:
-        found |= getattr(code, "presets", {}).get(preset, {})
-    settings = {}
-    for key, value in found.items():
-        items = value if isinstance(value, tuple | list) else [value]
-        if value is not False and all(isinstance(item, int | float | str) for item in items):
-            settings[key] = list(value) if isinstance(value, tuple) else value
-    is_own = code is not None and not qualified_name(code).startswith("tailbatch.")
-    return settings, source_digest(code) if is_own else None

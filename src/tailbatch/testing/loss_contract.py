@@ -16,7 +16,7 @@ from tailbatch.testing.model_contract import toy_dataset
 LABELS = np.arange(60)[:, None] < np.array([36, 20, 8, 2, 0])
 
 
-def scored_batch(seed, n_rows=8, n_labels=5):
+def _scored_batch(seed, n_rows=8, n_labels=5):
     """Logits around 0, and labels with an empty and a full row."""
     with seeded(seed, "batch"):
         logits = 3 * torch.randn(n_rows, n_labels)
@@ -37,7 +37,7 @@ class LossContract:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     @pytest.mark.parametrize("size", [1e4, 100.0, 0.0])
     def test_values_and_gradients_are_finite_far_out(self, dtype, size):
-        loss, (_, y) = self.make(), scored_batch(1)
+        loss, (_, y) = self.make(), _scored_batch(1)
         for sign in (torch.ones_like(y), -torch.ones_like(y), 2 * y - 1, 1 - 2 * y):
             logits = (size * sign).to(dtype).requires_grad_()
             value = loss(logits, y)
@@ -47,12 +47,12 @@ class LossContract:
             assert logits.grad.dtype == dtype
 
     def test_gradients_are_those_of_the_formula(self):
-        loss, (logits, y) = self.make().eval(), scored_batch(2)
+        loss, (logits, y) = self.make().eval(), _scored_batch(2)
         logits = logits.double().requires_grad_()
         assert torch.autograd.gradcheck(lambda z: loss(z, y), (logits,))
 
     def test_the_value_is_the_sum_over_labels_averaged_or_weighted_over_samples(self):
-        loss, (logits, y) = self.make().eval(), scored_batch(0)
+        loss, (logits, y) = self.make().eval(), _scored_batch(0)
         cells = loss.cells(logits, y)
         assert cells.shape == y.shape
         assert torch.allclose(loss(logits, y), cells.sum(1).mean())
@@ -66,7 +66,7 @@ class LossContract:
             assert torch.equal(loss(logits, y.to(kind)), loss(logits, y))
 
     def test_state_and_options_rebuild_it(self):
-        loss, (logits, y) = self.make(), scored_batch(0)
+        loss, (logits, y) = self.make(), _scored_batch(0)
         loss(logits, y)
         again = self.loss_class(5, **json.loads(json.dumps(loss.options)))
         again.load_state_dict(loss.state_dict())
@@ -87,7 +87,7 @@ class LossContract:
         assert (loss.positive_weights > 0).all()
 
     def test_cell_weights_are_positive(self):
-        loss, (_, y) = self.make(), scored_batch(0)
+        loss, (_, y) = self.make(), _scored_batch(0)
         weights = loss.cell_weights(y)
         assert weights.shape == y.shape
         assert (weights > 0).all()

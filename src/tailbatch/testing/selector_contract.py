@@ -24,23 +24,23 @@ class _Cut(Exception):
     """The power fails."""
 
 
-def same_state(a, b):
+def _same_state(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
 
 
-def take_weights(selector):
+def _take_weights(selector):
     """Do what a loop that trains on ``selector.mean(losses)`` does."""
     for batch in selector._pending:
         selector.importance_weights(batch.index)
 
 
-def drain(selector, losses_of, epochs=1):
+def _drain(selector, losses_of, epochs=1):
     """Run epochs of a plain loop and return their batches."""
     batches = []
     for _ in range(epochs):
         for index in selector:
             batches.append(index.tolist())
-            take_weights(selector)
+            _take_weights(selector)
             selector.observe(losses_of(index, len(batches)))
     return batches
 
@@ -70,7 +70,7 @@ def _read_ahead(selector, losses_of, *, lag, epochs, done=(), events=None, at=No
                 if not ahead:
                     break
                 batch = ahead.popleft()
-                take_weights(selector)
+                _take_weights(selector)
                 selector.observe(losses_of(batch, len(done)), index=batch)
                 done.append(batch.tolist())
                 event()
@@ -104,7 +104,7 @@ class SelectorContract:
     @pytest.mark.parametrize(("n", "b"), [(23, 5), (20, 5), (1, 1), (3, 8), (1, 4), (200, 3)])
     def test_an_epoch_is_n_draws_in_batches_of_distinct_samples(self, n, b):
         selector = self.make(n, batch_size=b)
-        batches = drain(selector, self.losses, epochs=2)
+        batches = _drain(selector, self.losses, epochs=2)
         assert len(batches) == 2 * len(selector) == 2 * -(-n // b)
         if not self.full_batches:
             assert sum(map(len, batches)) == 2 * n
@@ -119,27 +119,27 @@ class SelectorContract:
         assert batch.dtype == np.int64
         kept = batch.copy()
         batch[:] = -1  # callers may change their batch
-        take_weights(selector)
+        _take_weights(selector)
         selector.observe(self.losses(kept, 0), index=kept)
 
     def test_the_seed_decides(self):
-        first = drain(self.make(), self.losses, epochs=3)
-        assert first == drain(self.make(), self.losses, epochs=3)
-        assert first != drain(self.make(seed=1), self.losses, epochs=3)
+        first = _drain(self.make(), self.losses, epochs=3)
+        assert first == _drain(self.make(), self.losses, epochs=3)
+        assert first != _drain(self.make(seed=1), self.losses, epochs=3)
 
     def test_the_hosts_random_state_is_left_alone(self):
         before = np.random.get_state()[1].copy()
-        drain(self.make(), self.losses)
+        _drain(self.make(), self.losses)
         assert np.array_equal(before, np.random.get_state()[1])
 
     def test_looking_changes_nothing(self):
         watched, batches = self.make(), []
         for index in watched:
-            take_weights(watched)
+            _take_weights(watched)
             watched.observe(self.losses(index, len(batches) + 1))
             batches.append(index.tolist())
             watched.diagnostics(), watched.probabilities(), watched.state_dict(), watched.digest()
-        assert batches == drain(self.make(), self.losses)
+        assert batches == _drain(self.make(), self.losses)
 
     def test_probabilities_are_positive_and_sum_to_one(self):
         selector = self.make()
@@ -148,11 +148,11 @@ class SelectorContract:
             assert p.shape == (N,)
             assert (p > 0).all()
             assert p.sum() == pytest.approx(1)
-            drain(selector, self.losses)
+            _drain(selector, self.losses)
 
     def test_diagnostics(self):
         selector = self.make()
-        drain(selector, self.losses)
+        _drain(selector, self.losses)
         report = selector.diagnostics()
         assert 1 <= report.effective_sample_size <= N + 1e-9
         assert report.effective_pressure >= 1
@@ -171,10 +171,10 @@ class SelectorContract:
 
     def refused(self, selector, message, losses, index=None):
         before = selector.state_dict()
-        take_weights(selector)
+        _take_weights(selector)
         with pytest.raises(SelectionError, match=message):
             selector.observe(losses, index)
-        assert same_state(before, selector.state_dict())
+        assert _same_state(before, selector.state_dict())
 
     def test_set_epoch_repeats_an_epochs_stream(self):
         one, other = self.make(), self.make()
@@ -209,8 +209,8 @@ class SelectorContract:
         selector = self.make()
         state = selector.state_dict()
         kept = copy.deepcopy(state)
-        drain(selector, self.losses)
-        assert same_state(state, kept)
+        _drain(selector, self.losses)
+        assert _same_state(state, kept)
 
     def test_a_state_is_small_plain_and_loads_as_lists(self):
         selector = self.make()
@@ -232,17 +232,17 @@ class SelectorContract:
                 for key, value in state.items()
             }
         )
-        assert same_state(state, other.state_dict())
+        assert _same_state(state, other.state_dict())
 
     def test_torch_saves_and_loads_a_state_by_default(self):
         before, after = self.make(max_lag=1), self.make(max_lag=1)
         next(iter(before))
-        take_weights(before)
+        _take_weights(before)
         file = io.BytesIO()
         torch.save({"selector": before.state_dict()}, file)
         file.seek(0)
         after.load_state_dict(torch.load(file)["selector"])
-        assert same_state(before.state_dict(), after.state_dict())
+        assert _same_state(before.state_dict(), after.state_dict())
         assert before.digest() == after.digest()
 
     # ---- copies ----
@@ -271,14 +271,14 @@ class SelectorContract:
         for step in range(2):
             index = next(iterator)
             assert index.tolist() == next(expected).tolist()
-            take_weights(original), take_weights(untouched)
+            _take_weights(original), _take_weights(untouched)
             if step == 0:
                 original.observe(self.losses(index, 0))
                 untouched.observe(self.losses(index, 0))
         other = copied(original)
         assert other.batches_left == len(other) - 1
-        drain(other, self.losses, epochs=2)
-        assert same_state(original.state_dict(), untouched.state_dict())
+        _drain(other, self.losses, epochs=2)
+        assert _same_state(original.state_dict(), untouched.state_dict())
         original.observe(self.losses(index, 1))
         untouched.observe(self.losses(index, 1))
         assert next(iterator).tolist() == next(expected).tolist()

@@ -161,7 +161,9 @@ class Trainer:
             if together or selector.max_lag:
                 # The view over ranks also knows which batch is at hand where losses may come late.
                 progress.view = DistributedSelector(selector)
-            stopping = _noting_signals(self.checkpoint is not None)
+            stopping: AbstractContextManager[list[signal.Signals]] = (
+                _noting_signals() if self.checkpoint else nullcontext([])
+            )
             gradients: AbstractContextManager[None] = nullcontext()
             # Averaging over ranks writes gradient rows that this rank's batch did not touch; clipping
             # and other optimizers need the whole gradient.
@@ -291,11 +293,11 @@ class Trainer:
 
 
 @contextmanager
-def _noting_signals(saves: bool) -> Iterator[list[signal.Signals]]:
-    """Turn SIGTERM and Ctrl-C into a list of signals that a loop that saves reads between two steps."""
+def _noting_signals() -> Iterator[list[signal.Signals]]:
+    """Turn SIGTERM and Ctrl-C into a list of signals that the loop reads between two steps."""
     noted: list[signal.Signals] = []
     # Python lets only the main thread set handlers; elsewhere the host hears the signals.
-    if not saves or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield noted
         return
 
