@@ -9,8 +9,9 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tailbatch.errors import (
     ResultError,
@@ -102,28 +103,20 @@ class _JobOutcome:
 
 def _perform(job: _Job) -> _JobOutcome:
     """Do a run in this process and keep its record; return errors and warnings as text."""
-    outcome = _performed(job)
-    return replace(outcome, said=said())
-
-
-def _performed(job: _Job) -> _JobOutcome:
     start = time.perf_counter()
+    failed: dict[str, Any] = {}
     try:
         with interruptible():
             for custom in job.customs:
                 custom.make_known()
             _run_and_keep(job.spec, job.source, ResultStore(job.store), job.checkpoint_every)
     except (KeyboardInterrupt, TrainingInterrupted):
-        return _JobOutcome(time.perf_counter() - start, interrupted=True)
+        failed = {"interrupted": True}
     except Exception as error:
         cause = error.__cause__ if isinstance(error, ResultError) else error
-        return _JobOutcome(
-            time.perf_counter() - start,
-            error=_in_words(error),
-            traceback=traceback.format_exc(),
-            no_room=isinstance(cause, OSError) and cause.errno in _NO_ROOM,
-        )
-    return _JobOutcome(time.perf_counter() - start)
+        full = isinstance(cause, OSError) and cause.errno in _NO_ROOM
+        failed = {"error": _in_words(error), "traceback": traceback.format_exc(), "no_room": full}
+    return _JobOutcome(time.perf_counter() - start, **failed, said=said())
 
 
 def _run_and_keep(spec: RunSpec, source: Source, store: ResultStore, checkpoint_every: int) -> None:
