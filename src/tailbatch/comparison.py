@@ -27,7 +27,7 @@ from tailbatch.metrics import METRICS, metric_facts
 from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, ResultStore, TrainingPlan
 from tailbatch.study import Study, StudyOutcome, StudyProgress, ThisProcess, WorkerPool, run_study
-from tailbatch.study.sources import FOLD_SEED, Entry, duration, facts_of, loaded
+from tailbatch.study.sources import FOLD_SEED, Entry, duration, facts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,13 +168,13 @@ def _check_data(study: Study, store: ResultStore) -> list[str]:
     for source, preparation in [pair for pair in pairs if pair[0].has(pair[1])] or pairs:
         known = facts_of(source, study.preparations, store).facts.get(preparation, {})
         if known and not known["n_features"]:
-            raise no_features(loaded(source))
+            raise no_features(source.load())
         # Without facts it cannot be prepared, which says why.
         if known.get("n_samples", 0) < _FEW_ROWS_A_FOLD * study.n_folds:
-            labels = prepare(loaded(source), preparation).dataset.Y
+            labels = prepare(source.load(), preparation).dataset.Y
             stratified_folds(labels, n_folds=study.n_folds, seed=FOLD_SEED)
         if preparation != "full" and is_whole(preparation):
-            read = loaded(source)
+            read = source.load()
             notices = prepare(read, preparation).dataset.notices[len(read.notices) :]
             left_out += [f"{source.name}: {notice}" for notice in notices]
     return left_out

@@ -19,7 +19,7 @@ def test_facts_are_noted_so_that_the_file_is_read_once(tiny, store, monkeypatch)
     facts = facts_of(source, ["full"], store)
     assert facts.digest == source.load().digest
     assert facts.facts["full"]["n_samples"] == 120
-    monkeypatch.setattr(sources, "loaded", fail)
+    monkeypatch.setattr(sources, "_loaded", fail)
     assert facts_of(source, ["full"], store) == facts
 
 
@@ -27,7 +27,7 @@ def test_a_changed_file_is_read_again(tmp_path, store):
     path = tiny_file(tmp_path)
     before = facts_of(Source.of(str(path)), ["full"], store)
     path = tiny_file(tmp_path, n=140)
-    sources.loaded.cache_clear()
+    sources._loaded.cache_clear()
     after = facts_of(Source.of(str(path)), ["full"], store)
     assert after.digest != before.digest
     assert store.datasets() == {next(iter(store.datasets())): after}

@@ -104,8 +104,8 @@ class Source:
         return find(self.name) if self.file is None else Path(self.file)
 
     def load(self) -> MultiLabelDataset:
-        """Read the dataset."""
-        return load_dataset(self.file or self.name, labels=self.listed_labels, **self.settings)
+        """Return the dataset, read once per process."""
+        return _loaded(self)
 
     @property
     def listed_labels(self) -> Any:
@@ -157,7 +157,7 @@ def facts_of(source: Source, preparations: Iterable[str], store: ResultStore) ->
         and all("scale" in noted.facts[name] for name in wanted if noted.facts[name])
     ):
         return noted
-    dataset = loaded(source)
+    dataset = source.load()
     facts = DatasetFacts(
         name=source.name,
         path=str(path),
@@ -206,14 +206,14 @@ def _sizes(dataset: MultiLabelDataset, preparation: str) -> dict[str, Any]:
 
 # Runs that share a dataset or fold are adjacent, so each process caches a few.
 @lru_cache(maxsize=2)
-def loaded(source: Source) -> MultiLabelDataset:
-    """Return a dataset, read once per process."""
-    return source.load()
+def _loaded(source: Source) -> MultiLabelDataset:
+    name = source.file or source.name
+    return load_dataset(name, labels=source.listed_labels, **source.settings)
 
 
 def parts_of(spec: RunSpec, source: Source) -> Parts:
     """Return the prepared parts of a run's fold, made once per process."""
-    dataset = loaded(source)
+    dataset = source.load()
     if dataset.digest != spec.dataset_digest:
         raise StudyError(
             f"{spec.dataset} is not the dataset the study was planned with (its content is "
@@ -226,7 +226,7 @@ def parts_of(spec: RunSpec, source: Source) -> Parts:
 def _prepared(
     source: Source, preparation: str, n_folds: int
 ) -> tuple[PreparedDataset, tuple[Fold, ...]]:
-    prepared = prepare(loaded(source), preparation)
+    prepared = prepare(source.load(), preparation)
     return prepared, stratified_folds(prepared.dataset.Y, n_folds=n_folds, seed=FOLD_SEED)
 
 
