@@ -12,7 +12,7 @@ from tailbatch.errors import DataError, ModelError
 from tailbatch.imbalance import positive_weights
 from tailbatch.losses import LOSSES, make_loss
 from tailbatch.models import set_prior_bias, wrap
-from tailbatch.testing.loss_contract import LABELS, _scored_batch
+from tailbatch.testing.model_contract import LABELS, _scored_batch
 
 MISSING = np.random.default_rng(0).random(LABELS.shape) < 0.3
 

@@ -13,10 +13,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
 
 # What is still too large, with what it must not exceed until it is not.
 NOT_YET = {
-    "lines of src, new modules aside": 34_302,
-    "files": 143,
-    "public top-level definitions": 513,
-    "functions to the first step of fit": 163,
+    "lines of src, new modules aside": 34_275,
+    "files": 142,
+    "public top-level definitions": 507,
+    "functions to the first step of fit": 162,
     "files to the first step of fit": 31,
 }
 

@@ -14,13 +14,11 @@ import pytest
 
 # Registered before the import, so that a failed assertion shows its values.
 pytest.register_assert_rewrite(
-    "tailbatch.testing.loss_contract",
     "tailbatch.testing.model_contract",
     "tailbatch.testing.selector_contract",
 )
 
-from tailbatch.testing.loss_contract import LossContract  # noqa: E402
-from tailbatch.testing.model_contract import ModelContract  # noqa: E402
+from tailbatch.testing.model_contract import LossContract, ModelContract  # noqa: E402
 from tailbatch.testing.selector_contract import SelectorContract  # noqa: E402
 
 __all__ = ["LossContract", "ModelContract", "SelectorContract"]
