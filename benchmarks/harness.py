@@ -48,14 +48,14 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(section: str, text: str) -> None:
-    """Print a section and replace its previous version in ``benchmarks/README.md``."""
+def publish(section: str, text: str, path: Path = RESULTS) -> None:
+    """Print a section and replace its previous version in ``benchmarks/README.md``, or another page."""
     begin, end = f"<!-- {section} -->", f"<!-- end {section} -->"
-    page = RESULTS.read_text() if RESULTS.exists() else "# Benchmarks\n"
+    page = path.read_text() if path.exists() else "# Benchmarks\n"
     block = f"{begin}\n{text}\n{end}"
     if begin in page:
         page = page[: page.index(begin)] + block + page[page.index(end) + len(end) :]
     else:
         page = page.rstrip("\n") + "\n\n" + block + "\n"
-    RESULTS.write_text(page)
+    path.write_text(page)
     print(text, end="\n\n")

@@ -3,6 +3,8 @@
     python examples/tickets.py FOLDER
 
 writes tickets.csv to learn from, tickets_test.csv to judge by, and tickets_new.csv, which has no tags.
+For the chapter on labeling: tickets_few.csv, the first 150 of them, tickets_pool.csv without tags, and
+tickets_answers.csv, which a person would not have: what its tags are.
 """
 
 import sys
@@ -50,11 +52,26 @@ def tickets(count: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def answer(review: Path, answers: pd.DataFrame) -> None:
+    """Answer a review file as a person would who reads each ticket."""
+    tags = answers.set_index("ticket_id")["tags"].fillna("").str.split(";")
+    table = pd.read_csv(review, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    for row, (ticket, asked) in enumerate(
+        zip(table["ticket_id"], table["review_labels"], strict=True)
+    ):
+        for label in asked.split("; "):
+            table.loc[row, label] = "yes" if label in tags[ticket] else "no"
+    table.to_csv(review, index=False, encoding="utf-8-sig")
+
+
 def write(folder: Path) -> None:
-    table = tickets(1500)
+    table = tickets(2100)
     table[:900].to_csv(folder / "tickets.csv", index=False)
     table[900:1300].to_csv(folder / "tickets_test.csv", index=False)
-    new = table[1300:].drop(columns="tags")
+    table[:150].to_csv(folder / "tickets_few.csv", index=False)
+    table[1500:].drop(columns="tags").to_csv(folder / "tickets_pool.csv", index=False)
+    table.loc[1500:, ["ticket_id", "tags"]].to_csv(folder / "tickets_answers.csv", index=False)
+    new = table[1300:1500].drop(columns="tags")
     new.loc[new.index[0], "plan"] = "enterprise"  # a plan that the training rows do not have
     new.to_csv(folder / "tickets_new.csv", index=False)
 

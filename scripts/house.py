@@ -33,6 +33,7 @@ NEW = (
     "cli/review.py",
     "data/table_pieces.py",
     "estimator/scoring.py",
+    "estimator/reviewed.py",
     "data/embeddings.py",
     "estimator/texts.py",
     "integrations/streaming.py",

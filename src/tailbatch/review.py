@@ -10,9 +10,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from tailbatch.data.text import JSON_LINES, PARQUET, suffix
 from tailbatch.errors import DataError, did_you_mean, require
 from tailbatch.files import replacing
 from tailbatch.seeds import BoolArray, FloatArray, IntArray
-from tailbatch.suggestions import Suggestions, random_sample
+from tailbatch.suggestions import Progress, Suggestions, progress, random_sample
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,9 @@ class Review:
     Y
         (n, q) 1, 0, or NaN where there is no answer.
     is_random
-        (n,) whether a row belongs to a random sample of its pool; see `random_sample`.
+        (n, q) whether an answer belongs to a random sample of its pool; see `random_sample`.
+    done
+        (n, q) whether a cell is answered or skipped.
     rows
         (n,) row numbers in the pool, -1 where the file does not say.
     expected
@@ -64,11 +66,43 @@ class Review:
     frame: "pd.DataFrame"
     Y: FloatArray
     is_random: BoolArray
+    done: BoolArray
     rows: IntArray
     expected: FloatArray
 
     def __len__(self) -> int:
         return len(self.Y)
+
+    def progress(self, chosen: Suggestions, label_names: Sequence[str]) -> list[Progress]:
+        """Return what was found of the labels that are sought, and how much is left in the pool.
+
+        Parameters
+        ----------
+        chosen
+            The rows to review next, with their probabilities.
+        label_names
+            Names of the columns of Y.
+        """
+        labels = [list(label_names).index(name) for name in chosen.label_names]
+        return progress(
+            self.Y[:, labels], self.expected[:, labels], self.is_random[:, labels], chosen.left,
+            pool_size=chosen.pool_size, label_names=chosen.label_names,
+        )  # fmt: skip
+
+    def answered(self) -> Self:
+        """Return the rows with an answer, without those of which every cell was skipped.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> Y, no = np.array([[1.0], [np.nan]]), np.zeros((2, 1), dtype=bool)
+        >>> frame = pd.DataFrame({"text": ["a", "b"]})
+        >>> len(Review(frame, Y, no, ~no, np.array([0, 1]), Y).answered())
+        1
+        """
+        rows = np.flatnonzero((~np.isnan(self.Y)).any(axis=1))
+        arrays = {name: value[rows] for name, value in vars(self).items() if name != "frame"}
+        return replace(self, frame=self.frame.iloc[rows].reset_index(drop=True), **arrays)
 
 
 def write_review(
@@ -99,30 +133,38 @@ def write_review(
     >>> [line.split(",")[:2] for line in path.read_text(encoding="utf-8-sig").splitlines()]
     [['text', 'review_labels'], ['so sad', 'grief'], ["'=1+1", 'grief']]
     """
+    pd = require("pandas", extra="cli")
     kind(out)
     labels = chosen.label_names
     own = [name for name in frame.columns if str(name) not in (*labels, *_OWN)]
     table = frame[own].iloc[chosen.rows].reset_index(drop=True)
+    # The few rows are dense: no file holds sparse columns.
+    kinds = {name: getattr(kind, "subtype", None) for name, kind in table.dtypes.items()}
+    table = table.astype({name: kind for name, kind in kinds.items() if kind is not None})
     each = list(chosen)
-    table[LABELS] = [_listed(row.labels) for row in each]
-    table[WHY] = [row.why for row in each]
-    table[LIKELY] = ["; ".join(f"{value:.4g}" for value in row.probabilities) for row in each]
+    cells: dict[str, Any] = {
+        LABELS: [_listed(row.labels) for row in each],
+        WHY: [row.why for row in each],
+        LIKELY: ["; ".join(f"{value:.4g}" for value in row.probabilities) for row in each],
+    }
     if tags:
-        table[TAGS] = [
+        cells[TAGS] = [
             _listed([n for n, p in zip(row.labels, row.probabilities, strict=True) if p >= _GUESS])
             for row in each
         ]
-        table[DONE] = ""
+        cells[DONE] = [""] * len(each)
     else:
-        for label in labels:
-            table[label] = ""
-    table[ORIGIN] = ["random" if row.is_random else "suggested" for row in each]
-    table[DRAW], table[SEED], table[ROW] = chosen.draws, chosen.seed, chosen.rows
+        cells |= {label: [""] * len(each) for label in labels}
+    cells[ORIGIN] = ["random" if row.is_random else "suggested" for row in each]
+    cells |= {DRAW: chosen.draws, SEED: [chosen.seed] * len(each), ROW: chosen.rows}
+    table = pd.concat([table, pd.DataFrame(cells)], axis=1)
     _write(table, out)
 
 
 def read_reviews(
-    paths: Iterable[Path], label_names: Sequence[str], as_text: Sequence[str] = ()
+    paths: Iterable[Path],
+    label_names: Sequence[str],
+    as_text: "Sequence[str] | pd.DataFrame" = (),
 ) -> Review:
     r"""Return the answered rows of review files, each row once.
 
@@ -133,7 +175,7 @@ def read_reviews(
     label_names
         All labels that there are, in their order.
     as_text
-        Columns that stay text, whatever they look like.
+        Columns that stay text, whatever they look like; or a table, for those that are text there.
 
     Examples
     --------
@@ -145,27 +187,31 @@ def read_reviews(
     (['so sad'], [[0.0, 1.0, nan]])
     """
     pd = require("pandas", extra="cli")
+    if isinstance(as_text, pd.DataFrame):
+        as_text = [str(name) for name, kind in as_text.dtypes.items() if kind.kind in "OUT"]
     parts = [_read(Path(path), label_names, as_text) for path in paths]
     rows = [row for part in parts for row in part]
     kept = _without_repeats(rows, label_names)
-    answered = [row for row in kept if not np.isnan(row.answers).all()]
-    if not answered:
+    seen = [row for row in kept if row.done.any()]
+    if all(np.isnan(row.answers).all() for row in seen):
         raise DataError(
             f"{', '.join(str(path) for path in paths)}: no row has an answer yet; write yes or no into "
             "the columns of the labels"
         )
-    frame = pd.DataFrame([row.cells for row in answered]).infer_objects()
-    random = np.array([row.is_random for row in answered])
-    draws = np.array([row.draw for row in answered])
-    seeds = np.array([row.seed for row in answered])
+    frame = pd.DataFrame([row.cells for row in seen]).infer_objects()
+    random = np.array([row.is_random for row in seen])
+    draws = np.array([row.draw for row in seen])
+    seeds = np.array([row.seed for row in seen])
     for seed in np.unique(seeds[seeds >= 0]):
         random[seeds == seed] = random_sample(draws[seeds == seed], random[seeds == seed])
+    Y = np.array([row.answers for row in seen])
     return Review(
         frame,
-        np.array([row.answers for row in answered]),
-        random,
-        np.array([row.number for row in answered], dtype=np.int64),
-        np.array([row.expected for row in answered]),
+        Y,
+        random & ~np.isnan(Y),
+        np.array([row.done for row in seen]),
+        np.array([row.number for row in seen], dtype=np.int64),
+        np.array([row.expected for row in seen]),
     )
 
 
@@ -177,8 +223,8 @@ def rows_in_pool(review: Review, pool: "pd.DataFrame") -> IntArray:
     Examples
     --------
     >>> import pandas as pd
-    >>> none = np.zeros((1, 0))
-    >>> review = Review(pd.DataFrame({"text": ["b"]}), none, np.zeros(1, bool), np.array([0]), none)
+    >>> none, no = np.zeros((1, 0)), np.zeros((1, 0), dtype=bool)
+    >>> review = Review(pd.DataFrame({"text": ["b"]}), none, no, no, np.array([0]), none)
     >>> rows_in_pool(review, pd.DataFrame({"text": ["a", "b"]})).tolist()
     [1]
     """
@@ -216,8 +262,9 @@ class _Row(NamedTuple):
     place: str
     cells: dict[str, Any]
     answers: FloatArray
+    done: BoolArray
     expected: FloatArray
-    is_random: bool
+    is_random: BoolArray
     draw: float
     seed: int
     number: int
@@ -245,21 +292,23 @@ def _read(path: Path, label_names: Sequence[str], as_text: Sequence[str]) -> lis
         for name in frame.columns:
             if frame[name].dtype.kind in "OUT":
                 frame[name] = [_rescued(cell) for cell in frame[name].array]
-    answers = _tagged(path, frame, label_names) if TAGS in frame else None
-    if answers is None:
-        answers = _cell_by_cell(path, frame, label_names)
+    read = _tagged if TAGS in frame else _cell_by_cell
+    answers, done = read(path, frame, label_names)
+    # What a person adds without having been asked is there because it is: it is no random sample.
+    random = _asked(frame, label_names)
+    random &= np.array([str(o).strip() == "random" for o in _column(frame, ORIGIN, "")])[:, None]
     own = [name for name in frame.columns if str(name) not in (*label_names, *_OWN)]
     columns = {str(name): frame[name].tolist() for name in own}
     expected = _expected(frame, label_names)
-    origin = _column(frame, ORIGIN, "suggested")
     draws, seeds, rows = (_column(frame, name, math.nan) for name in (DRAW, SEED, ROW))
     return [
         _Row(
             f"{path}, {frame.index.name or 'row'} {frame.index[place]}",
             {name: cells[place] for name, cells in columns.items()},
             answers[place],
+            done[place],
             expected[place],
-            str(origin[place]).strip() == "random",
+            random[place],
             _number(draws[place], math.inf),
             int(_number(seeds[place], -1)),
             int(_number(rows[place], -1)),
@@ -268,13 +317,26 @@ def _read(path: Path, label_names: Sequence[str], as_text: Sequence[str]) -> lis
     ]
 
 
-def _cell_by_cell(path: Path, frame: "pd.DataFrame", label_names: Sequence[str]) -> FloatArray:
+def _asked(frame: "pd.DataFrame", label_names: Sequence[str]) -> BoolArray:
+    """Return which labels each row asks for, (n, q); all of them where the file does not say."""
+    if LABELS not in frame.columns:
+        return np.ones((len(frame), len(label_names)), dtype=np.bool_)
+    listed = [set(_unlisted(cell)) for cell in frame[LABELS]]
+    rows = [[name in names for name in label_names] for names in listed]
+    return np.array(rows, dtype=np.bool_).reshape(len(frame), len(label_names))
+
+
+def _cell_by_cell(
+    path: Path, frame: "pd.DataFrame", label_names: Sequence[str]
+) -> tuple[FloatArray, BoolArray]:
+    """Return the answers (n, q), and which cells are answered or skipped."""
     named = [name for name in label_names if name in frame.columns]
     if not named:
         raise DataError(
             f"{path} has no column of a label; the labels are: {', '.join(label_names[:8])}"
         )
     Y = np.full((len(frame), len(label_names)), np.nan)
+    done = np.zeros(Y.shape, dtype=np.bool_)
     for place, name in enumerate(label_names):
         if name not in named:
             continue
@@ -287,10 +349,13 @@ def _cell_by_cell(path: Path, frame: "pd.DataFrame", label_names: Sequence[str])
                 f"{str(cell)!r:.40}; write yes, no, or nothing"
             )
         Y[:, place] = np.array(values, dtype=np.float64)
-    return Y
+        done[:, place] = [not _is_open(cell) for cell in frame[name].array]
+    return Y, done
 
 
-def _tagged(path: Path, frame: "pd.DataFrame", label_names: Sequence[str]) -> FloatArray:
+def _tagged(
+    path: Path, frame: "pd.DataFrame", label_names: Sequence[str]
+) -> tuple[FloatArray, BoolArray]:
     """Return the answers of rows that list their labels: those asked for, and those that were added."""
     Y = np.full((len(frame), len(label_names)), np.nan)
     places = {name: place for place, name in enumerate(label_names)}
@@ -314,7 +379,7 @@ def _tagged(path: Path, frame: "pd.DataFrame", label_names: Sequence[str]) -> Fl
                 known = did_you_mean(name, label_names)
                 raise DataError(f"{where} {TAGS!r}: unknown label {name!r:.60}{known}")
             Y[number, places[name]] = 1
-    return Y
+    return Y, ~np.isnan(Y)
 
 
 def _expected(frame: "pd.DataFrame", label_names: Sequence[str]) -> FloatArray:
@@ -353,8 +418,14 @@ def _without_repeats(rows: list[_Row], label_names: Sequence[str]) -> list[_Row]
 
 def _together(former: _Row, row: _Row) -> _Row:
     """Return a row with the answers of two; a random one stays random."""
-    answers = np.where(np.isnan(former.answers), row.answers, former.answers)
-    return former._replace(answers=answers, is_random=former.is_random or row.is_random)
+    return former._replace(
+        answers=np.where(np.isnan(former.answers), row.answers, former.answers),
+        done=former.done | row.done,
+        expected=np.where(np.isnan(former.expected), row.expected, former.expected),
+        is_random=former.is_random | row.is_random,
+        draw=min(former.draw, row.draw),
+        seed=max(former.seed, row.seed),
+    )
 
 
 # ---- a file whose cells are answered one by one ------------------------------------------------------
@@ -426,8 +497,7 @@ class Sheet:
 
     def is_open(self, question: Question) -> bool:
         """Whether nobody has answered or skipped a cell."""
-        value = self.cell(*question)
-        return value is None or value != value or not str(value).strip()
+        return _is_open(self.cell(*question))
 
     def first_open(self) -> int:
         """Return the number of the first question without an answer; how many there are if none is."""
@@ -551,6 +621,11 @@ def _unlisted(cell: Any) -> list[str]:
         except ValueError:
             pass
     return [name.strip() for name in cell.split(";") if name.strip()]
+
+
+def _is_open(cell: Any) -> bool:
+    """Whether nobody has written into a cell."""
+    return cell is None or cell != cell or not str(cell).strip()
 
 
 def _column(frame: "pd.DataFrame", name: str, default: Any) -> list[Any]:

@@ -5,9 +5,9 @@ need, and its rows by the strategy; a share of random rows finds what the model 
 without bias how much is left.
 
 The random rows use permanent random numbers (Ohlsson 1995): each row of the pool has one number, its
-draw, and the random sample is the rows with the smallest. A later round takes the next smallest that
-nobody has reviewed, so all rows up to the largest random draw, suggested ones included, are one simple
-random sample of the whole pool; sampling what earlier rounds left over would not be.
+draw, and the random sample is the rows with the smallest. A later round takes the next smallest for
+which a sought label is not known yet, so all rows up to the largest random draw, suggested ones included,
+are one simple random sample of the whole pool; sampling what earlier rounds left over would not be.
 """
 
 import math
@@ -33,6 +33,7 @@ _NEAR = 0.1  # squared distance of near-duplicates, relative to that of two rand
 _TWINS = 0.2  # the share of rows with a labeled near-duplicate from which these are not passed over
 _SAMPLED = 500  # rows that say how far apart rows are
 _COLUMNS = 16  # labels read from the probabilities at a time: a cache line of float32
+_BLOCK = 1 << 16  # rows whose probabilities are summed at a time
 _LIKELY = 0.5
 _ALIKE = 0.15  # probabilities nearer than this are "between" two labels
 _NOTABLE = 2.0  # times the usual frequency, from which the reason says so
@@ -59,7 +60,7 @@ class Suggestions:
     label_names
         The k labels that were sought.
     asked
-        (n, k) which labels a row is suggested for; all of them for a random row.
+        (n, k) which labels a row is suggested for; for a random row all that nobody has answered.
     probabilities
         (n, k) of the sought labels.
     reasons
@@ -70,6 +71,10 @@ class Suggestions:
         (n,) the rows' permanent random numbers, see `random_sample`.
     seed
         What the draws came from.
+    left
+        (k,) how many positives the probabilities expect among the rows that nobody had answered.
+    pool_size
+        How many rows the pool has.
 
     Examples
     --------
@@ -90,6 +95,8 @@ class Suggestions:
     is_random: BoolArray
     draws: FloatArray
     seed: int
+    left: FloatArray
+    pool_size: int
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -129,7 +136,8 @@ def suggest(
     probabilities
         (N, q) of the pool's rows, from any model; the columns of a data frame name the labels.
     Y
-        (m, q) labels of the rows that are labeled already, NaN where one is missing.
+        (m, q) labels of the rows that are labeled already, NaN where one is missing; or (q,) how many
+        positives each label has.
     n
         How many rows.
     labels
@@ -146,7 +154,8 @@ def suggest(
         (q,) how well each label is found on rows that the model was not trained on; a label's share
         of the rows is (1 - AP) / sqrt(positives + 1), relative to the others.
     reviewed
-        Row numbers of the pool that have been reviewed already; they are passed over.
+        Row numbers of the pool that have been reviewed already; they are passed over. Or (N, q) whether
+        a cell has been: then a row may be suggested for the labels that nobody has answered.
     features
         (N, d) of the pool's rows, or embeddings; near-duplicates of rows that are chosen or labeled
         are passed over, as long as there are others.
@@ -170,46 +179,50 @@ def suggest(
     positives, frequencies = _counts(Y, P.shape[1])
     share = _checked_settings(strategy, explore, seed)
     sought = _sought(labels, names, positives, unseen)
-    free = _free_rows(len(P), reviewed, n)
+    open_cells = _open_cells(P.shape, reviewed, sought, n)
+    left = _expected(P, sought, open_cells)
+    free = np.flatnonzero(open_cells.any(axis=1))
     draws = stream(seed, "suggest").random(len(P))
     n_random = min(math.ceil(explore * n - 1e-9), n) if explore else 0
     at_random = free[np.argsort(draws[free], kind="stable")[:n_random]]
-    usable = np.zeros(len(P), dtype=np.bool_)
-    usable[free] = True
-    usable[at_random] = False
+    asked_at_random = open_cells[at_random]
+    open_cells[at_random] = False
     n_chosen = n - n_random
     quotas = n_chosen * _need(positives, average_precision, P.shape[1])[sought]
     quotas /= max(quotas.sum() / max(n_chosen, 1), 1e-300)
-    pool = _Candidates.of(P, sought, usable, 4 * n_chosen + 100 if n_chosen else 0, share)
+    pool = _Candidates.of(P, sought, open_cells, 4 * n_chosen + 100 if n_chosen else 0, share)
     near = _Nearness.of(features, labeled_features, len(P), pool.rows, seed)
     places, asked = _shared_out(pool, quotas, n_chosen, near)
     order = _mixed_in(len(places), n_random, seed)
     rows = np.concatenate([pool.rows[places], at_random])[order]
     is_random = (np.arange(n_chosen + n_random) >= n_chosen)[order]
-    asked = np.concatenate([asked, np.ones((n_random, len(sought)), dtype=np.bool_)])[order]
+    asked = np.concatenate([asked, asked_at_random])[order]
     scores = P[rows].astype(np.float64)
+    if frequencies is None:
+        frequencies = P.mean(axis=0, dtype=np.float64)
     reasons = [
         "drawn at random" if random else _reason(row, wanted, sought, names, frequencies)
         for row, wanted, random in zip(scores, asked, is_random, strict=True)
     ]
     found = tuple(names[label] for label in sought)
     return Suggestions(
-        rows, found, asked, scores[:, sought], tuple(reasons), is_random, draws[rows], seed
-    )
+        rows, found, asked, scores[:, sought], tuple(reasons), is_random, draws[rows], seed,
+        left, len(P),
+    )  # fmt: skip
 
 
 def random_sample(draws: ArrayLike, is_random: ArrayLike) -> BoolArray:
-    """Return which reviewed rows of a pool are a simple random sample of it, over all rounds.
+    """Return which answers are a simple random sample of the pool, over all rounds.
 
     Rows up to the largest draw of a random row are; suggested ones among them, too, for the random order
-    would have reached them (permanent random numbers).
+    has reached them (permanent random numbers).
 
     Parameters
     ----------
     draws
         (n,) of all reviewed rows of one pool, suggested with one seed.
     is_random
-        (n,) whether a row was drawn at random.
+        (n,) whether a row was drawn at random, or (n, q) whether it was for a label.
 
     Examples
     --------
@@ -217,8 +230,10 @@ def random_sample(draws: ArrayLike, is_random: ArrayLike) -> BoolArray:
     [True, True, False]
     """
     numbers, random = np.asarray(draws, dtype=np.float64), np.asarray(is_random, dtype=np.bool_)
-    reached = numbers <= numbers[random].max(initial=-np.inf)
-    return np.asarray(random | reached)
+    if random.ndim == 2:
+        numbers = numbers[:, None]
+    last = np.where(random, numbers, -np.inf).max(axis=0, initial=-np.inf)
+    return np.asarray(random | (numbers <= last))
 
 
 class Progress(NamedTuple):
@@ -258,7 +273,7 @@ def progress(
     expected
         (n, q) probabilities by which the rows were suggested; NaN where none is known.
     is_random
-        (n,) whether a row belongs to the random sample of the pool (`random_sample`).
+        (n,) whether a row belongs to the random sample of the pool (`random_sample`); or (n, q).
     left
         (q,) the sum of the probabilities of the rows that nobody has reviewed.
     pool_size
@@ -280,12 +295,13 @@ def progress(
     Y = np.asarray(answers, dtype=np.float64).reshape(-1, len(label_names))
     likely = np.asarray(expected, dtype=np.float64).reshape(Y.shape)
     random = np.asarray(is_random, dtype=np.bool_)
+    random = np.broadcast_to(random.reshape(len(Y), -1), Y.shape)
     known = ~np.isnan(Y)
     table = []
     for label, name in enumerate(label_names):
         there = known[:, label]
         found, size = int(np.nansum(Y[:, label])), int(there.sum())
-        drawn = there & random
+        drawn = there & random[:, label]
         low, high = _clopper_pearson(int(Y[drawn, label].sum()), int(drawn.sum()))
         most = pool_size - size
         bounds = [min(max(share * pool_size - found, 0), most) for share in (low, high)]
@@ -343,9 +359,12 @@ def _names(given: Any, probabilities: Any, Y: Any, n_labels: int) -> tuple[str, 
     return tuple(f"label_{number}" for number in range(n_labels))
 
 
-def _counts(Y: Any, n_labels: int) -> tuple[IntArray, FloatArray]:
+def _counts(Y: Any, n_labels: int) -> tuple[IntArray, FloatArray | None]:
     """Return how many positives each label has, and its share of the rows where it is known."""
-    if sparse.issparse(Y):
+    known: Any = None
+    if not sparse.issparse(Y) and np.ndim(Y) == 1:
+        positives = np.asarray(Y, dtype=np.float64)
+    elif sparse.issparse(Y):
         positives = np.asarray(Y.sum(axis=0), dtype=np.float64).ravel()
         known = np.full(Y.shape[1], Y.shape[0])
     else:
@@ -355,7 +374,8 @@ def _counts(Y: Any, n_labels: int) -> tuple[IntArray, FloatArray]:
         positives, known = np.nansum(values, axis=0), (~np.isnan(values)).sum(axis=0)
     if len(positives) != n_labels:
         raise DataError(f"Y has {len(positives)} labels, but probabilities have {n_labels} columns")
-    return positives.astype(np.int64), positives / np.maximum(known, 1)
+    frequencies = None if known is None else positives / np.maximum(known, 1)
+    return positives.astype(np.int64), frequencies
 
 
 def _checked_settings(strategy: str, explore: float, seed: int) -> float:
@@ -397,21 +417,44 @@ def _without_positive(name: str) -> str:
     )
 
 
-def _free_rows(size: int, reviewed: Any, n: int) -> IntArray:
-    """Return the rows of the pool that nobody has reviewed; raise if there are fewer than n."""
+def _open_cells(shape: tuple[int, int], reviewed: Any, sought: IntArray, n: int) -> BoolArray:
+    """Return for which of the sought labels nobody has answered a row of the pool, (N, k).
+
+    Raise if there are fewer than n such rows.
+    """
     check_number("n", n, least=1, whole=True, error=DataError)
-    done = np.unique(np.asarray(reviewed, dtype=np.int64))
-    if len(done) and not 0 <= done[0] <= done[-1] < size:
-        wrong = done[0] if done[0] < 0 else done[-1]
-        raise DataError(
-            f"reviewed row {wrong} is not in the pool, which has the rows 0 to {size - 1}"
-        )
-    free = np.delete(np.arange(size), done)
-    if len(free) < n:
-        some = f"{len(free):,} row{'' if len(free) == 1 else 's'} of the pool"
-        remedy = f"ask for at most {len(free):,}" if len(free) else "add unlabeled rows"
+    given = np.asarray(reviewed)
+    if given.ndim == 2:
+        if given.shape != shape:
+            raise DataError(
+                f"reviewed must have the shape {shape} of probabilities, got {given.shape}"
+            )
+        open_cells = np.asarray(~given[:, sought].astype(np.bool_))
+    else:
+        open_cells = np.ones((shape[0], len(sought)), dtype=np.bool_)
+        done = np.unique(given.astype(np.int64))
+        if len(done) and not 0 <= done[0] <= done[-1] < shape[0]:
+            wrong = done[0] if done[0] < 0 else done[-1]
+            raise DataError(
+                f"reviewed row {wrong} is not in the pool, which has the rows 0 to {shape[0] - 1}"
+            )
+        open_cells[done] = False
+    size = int(open_cells.any(axis=1).sum())
+    if size < n:
+        some = f"{size:,} row{'' if size == 1 else 's'} of the pool"
+        remedy = f"ask for at most {size:,}" if size else "add unlabeled rows"
         raise DataError(f"n={n} rows are asked for, but only {some} can be reviewed: {remedy}")
-    return free
+    return open_cells
+
+
+def _expected(P: Any, sought: IntArray, open_cells: BoolArray) -> FloatArray:
+    """Return the sum of the probabilities of the open cells of each sought label, (k,)."""
+    every = range(0, len(P), _BLOCK)
+    sums = [
+        (P[i : i + _BLOCK, sought] * open_cells[i : i + _BLOCK]).sum(axis=0, dtype=np.float64)
+        for i in every
+    ]
+    return np.asarray(np.sum(sums, axis=0))
 
 
 def _need(positives: IntArray, average_precision: Any, n_labels: int) -> FloatArray:
@@ -437,13 +480,14 @@ class _Candidates(NamedTuple):
 
     @classmethod
     def of(
-        cls, P: Any, sought: IntArray, usable: BoolArray, count: int, share: float
+        cls, P: Any, sought: IntArray, open_cells: BoolArray, count: int, share: float
     ) -> "_Candidates":
-        free = np.flatnonzero(usable)
         best = []
         for start in range(0, len(sought), _COLUMNS):
-            block = sought[start : start + _COLUMNS]
-            for scores in np.ascontiguousarray(P[:, block].T):
+            block = slice(start, start + _COLUMNS)
+            columns = np.ascontiguousarray(P[:, sought[block]].T), open_cells[:, block].T
+            for scores, is_open in zip(*columns, strict=True):
+                free = np.flatnonzero(is_open)
                 here = scores[free].astype(np.float32, copy=False)
                 best.append(free[_best(here, count, share)])
         rows, places = np.unique(np.concatenate(best), return_inverse=True)

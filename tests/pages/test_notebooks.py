@@ -13,6 +13,7 @@ SHOWN = {
     "own_loop": {"text/html": 3, "image/png": 3},
     "table_with_text": {"text/html": 6, "image/png": 2},
     "comparison": {"text/html": 3, "image/png": 1},
+    "labeling": {"text/html": 3, "image/png": 1},
 }
 
 
@@ -56,6 +57,9 @@ def test_it_runs_and_shows_what_it_promises(name):
             output.text for output in outputs if "minority labels" in output.get("text", "")
         )
         assert float(printed.split()[-1]) > 0.5, "rare labels are found"
+    if name == "labeling":
+        printed = next(o.text for o in outputs if "smallest gain" in o.get("text", ""))
+        assert float(printed.split()[-1]) > 0.1, "rare labels are found after a review"
     if name == "comparison":
         assert float(outputs[-1].text.split()[-1]) > 0.01, "the strategies differ"
     if name == "own_loop":

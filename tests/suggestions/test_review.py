@@ -190,8 +190,8 @@ def test_rows_are_found_in_a_pool_whose_rows_moved(tmp_path):
 
 
 def test_rows_of_another_pool_are_named():
-    review = Review(pd.DataFrame({"text": ["z"]}), np.ones((1, 1)), np.zeros(1, bool), np.array([0]),
-                    np.ones((1, 1)))  # fmt: skip
+    one, no = np.ones((1, 1)), np.zeros((1, 1), bool)
+    review = Review(pd.DataFrame({"text": ["z"]}), one, no, ~no, np.array([0]), one)
     with pytest.raises(DataError, match="the reviewed row with text 'z' is not in the pool"):
         rows_in_pool(review, POOL)
     with pytest.raises(DataError, match="share no column with the pool"):
@@ -210,13 +210,13 @@ def test_rows_up_to_the_last_random_draw_are_a_sample(tmp_path):
             "review_row": [0, 1, 2],
         }
     ).to_csv(path, index=False)
-    assert read_reviews([path], NAMES).is_random.tolist() == [True, True, False]
+    assert read_reviews([path], NAMES[:1]).is_random.tolist() == [[True], [True], [False]]
 
 
 def test_a_file_without_an_origin_is_no_random_sample(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("text,joy\na,1\n")
-    assert read_reviews([path], NAMES).is_random.tolist() == [False]
+    assert read_reviews([path], NAMES).is_random.tolist() == [[False, False]]
 
 
 # ---- tags ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Slow imports are inside the commands, so that ``--help`` is immediate.
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ import typer
 
 from tailbatch import defaults
 from tailbatch.cli.options import (
+    Add,
     Data,
     EncoderOption,
     Kinds,
@@ -68,6 +69,7 @@ def _fit(
         typer.Option(help="names: with --finetune, start from what the labels' names mean."),
     ] = None,
     min_rows: MinRows = None,
+    add: Add = None,
     model: Annotated[
         str, typer.Option(help="ensemble, mlp, c2ae, mpvae, paca, clif or dela.", show_default=True)
     ] = defaults.MODEL,
@@ -168,9 +170,12 @@ def _fit(
 
       tailbatch fit debtags --out model --strategy random --loss weighted_bce
 
+      tailbatch fit train.csv --add review.csv --out model2
+
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
     from tailbatch.cli.display import training_bar
+    from tailbatch.cli.review import _reviewed_in_words, _reviewed_rows, _used_columns
     from tailbatch.data.preparation import with_enough_positives
     from tailbatch.data.tables import no_features
     from tailbatch.estimator import TailbatchClassifier
@@ -217,7 +222,7 @@ def _fit(
             objective=objective,
             time_limit=time_limit,
             label_names=tuple(dataset.label_names),
-            columns=_columns(dataset),
+            columns=_columns(dataset, used_only=bool(add)),
             encoder=encoder,
             finetune=finetune,
             label_texts=label_texts,
@@ -227,9 +232,13 @@ def _fit(
             **nested,
         )
         features = _frame_of(dataset) if dataset.frame is None else dataset.frame
+        if add:
+            features = features[_used_columns(dataset, features)]
+        reviewed = _reviewed_rows(add, features, dataset.label_names) if add else {}
+        note(*([_reviewed_in_words(reviewed)] if reviewed and writes else []))
         try:
             with training_bar(plan, shown=writes) as callback:
-                classifier.set_params(callbacks=(callback,)).fit(features, dataset.Y)
+                classifier.set_params(callbacks=(callback,)).fit(features, dataset.Y, **reviewed)
         except TrainingInterrupted as stopped:
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
             if writes:
@@ -305,16 +314,21 @@ def _nested(settings: list[str]) -> dict[str, Any]:
     return dict(map(named_value, settings))
 
 
-def _columns(dataset: "MultiLabelDataset") -> "Columns | None":
+def _columns(dataset: "MultiLabelDataset", *, used_only: bool = False) -> "Columns | None":
     """Return how to read the columns of a table, without those that are already left out."""
     from dataclasses import replace
 
     if dataset.columns is None:
         return None
     asked = dataset.columns.columns
+    names: Collection[str] = dataset.feature_names
     if dataset.frame is not None:
-        return asked
-    kinds = {name: kind for name, kind in asked.kinds.items() if name in dataset.feature_names}
+        if not used_only:
+            return asked
+        from tailbatch.cli.review import _used_columns
+
+        names = _used_columns(dataset, dataset.frame)
+    kinds = {name: kind for name, kind in asked.kinds.items() if name in names}
     return replace(asked, kinds=kinds)
 
 
@@ -329,9 +343,17 @@ def _frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
 
 
 def rows_of(
-    data: str, labels: str | None, classifier: "TailbatchClassifier", *, labeled: bool = False
+    data: str,
+    labels: str | None,
+    classifier: "TailbatchClassifier",
+    *,
+    labeled: bool = False,
+    as_text: Sequence[str] = (),
 ) -> "tuple[Any, Any, pd.DataFrame | None]":
-    """Return the features of a file, its labels in the model's order if asked for, and its table."""
+    """Return the features of a file, its labels in the model's order if asked for, and its table.
+
+    Other columns that are copied are read `as_text`: an identifier such as 007 stays one.
+    """
     from tailbatch.data.tables import EmptyTableError
     from tailbatch.data.text import is_table
     from tailbatch.estimator.inputs import aligned, columns_of, labels_for, read_for
@@ -348,7 +370,7 @@ def rows_of(
         features = _frame_of(dataset) if classifier.columns_ is None else dataset.X
         return features, dataset.Y, None
     try:
-        frame, notices = read_for(columns, Path(data))
+        frame, notices = read_for(columns, Path(data), as_text)
     except EmptyTableError:
         raise DataError(f"{data} has no rows to predict") from None
     with advice_of_fit(data):

@@ -52,6 +52,12 @@ MinRows = Annotated[
         min=1, help="Leave out labels on fewer rows than this, and name them.", metavar="N"
     ),
 ]
+Add = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--add", help="A file of `tailbatch suggest` with answers; may be repeated.", metavar="FILE"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 
 

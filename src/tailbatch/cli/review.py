@@ -4,22 +4,28 @@ Slow imports are inside the commands, so that ``--help`` is immediate.
 """
 
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.options import count
-from tailbatch.errors import DataError, printable
+from tailbatch.cli.models import Folder, kept_columns, rows_of
+from tailbatch.cli.options import FORMATS, Add, count
+from tailbatch.errors import DataError, ModelError, did_you_mean, printable
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
-    from tailbatch.review import Question, Sheet
+    from tailbatch.data import MultiLabelDataset
+    from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.review import Question, Review, Sheet
+    from tailbatch.suggestions import Suggestions
 
 commands = typer.Typer()
 
@@ -35,6 +41,206 @@ class _Key(StrEnum):
     SKIP = "s"
     UNDO = "u"
     QUIT = "q"
+
+
+class _Strategy(StrEnum):
+    """Which rows of a label to suggest."""
+
+    MIXED = "mixed"
+    POSITIVES = "positives"
+    UNCERTAIN = "uncertain"
+
+
+@commands.command("suggest")
+def _suggest(
+    folder: Folder,
+    pool: Annotated[str, typer.Argument(help=f"Unlabeled rows: {FORMATS}.", metavar="POOL")],
+    out: Annotated[Path, typer.Option(help="The .csv, .jsonl or .parquet file to write.")],
+    rows: Annotated[int, typer.Option(min=1, help="How many rows to review.")] = 100,
+    sought: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            help="The labels to look for: grief,pride. By default the rare ones, by need.",
+            metavar="LABELS",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to copy that the model does not read, such as ticket_id; may be repeated.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    strategy: Annotated[
+        _Strategy, typer.Option(help="Likely positives, rows near 0.5, or both.")
+    ] = _Strategy.MIXED,
+    explore: Annotated[
+        float, typer.Option(help="Share of the rows drawn at random: they say what is left.")
+    ] = 0.1,
+    add: Add = None,
+    labeled: Annotated[
+        str | None,
+        typer.Option(help="The training rows: near-duplicates of them are passed over."),
+    ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(help="An earlier model: how average precision has changed since."),
+    ] = None,
+    tags: Annotated[
+        bool, typer.Option("--tags", help="One column that lists guesses, not one for each label.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same rows; keep it in all rounds.")
+    ] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file, if there is one.")
+    ] = False,
+) -> None:
+    """Write the unlabeled rows that a person should label next, with a cell for each answer.
+
+    With --add, rows of earlier rounds are not asked again, and it says what they have found.
+
+    For example:
+
+      tailbatch suggest model unlabeled.csv --rows 100 --labels grief,pride --out review.csv
+
+      tailbatch suggest model2 unlabeled.csv --add review.csv --before model --out review2.csv
+    """
+    from tailbatch.estimator import TailbatchClassifier
+    from tailbatch.review import kind, write_review
+
+    kind(out)
+    if out.exists() and not overwrite:
+        raise DataError(f"{out} exists and may hold answers: choose another file, or --overwrite")
+    classifier = TailbatchClassifier.load(folder)
+    names = list(classifier.label_names_)
+    wanted = _names_of(sought, names)
+    earlier = None if before is None else _precision(TailbatchClassifier.load(before))
+    features, frame, table = _pool(pool, classifier, keep)
+    review, cells = _reviewed(add, names, frame)
+    chosen = classifier.suggest(
+        features,
+        rows,
+        wanted,
+        strategy=strategy.value,
+        explore=explore,
+        reviewed=cells,
+        labeled=None if labeled is None else rows_of(labeled, None, classifier)[0],
+        seed=seed,
+    )
+    write_review(table, chosen, out, tags=tags)
+    _say_what_was_found(review, chosen, names)
+    if earlier is not None:
+        _say_what_changed(earlier, _precision(classifier), chosen.label_names)
+    _say_what_to_review(chosen, out)
+
+
+def _names_of(text: str | None, names: Sequence[str]) -> list[str] | None:
+    """Return the labels that --labels names; one may hold a comma."""
+    if text is None:
+        return None
+    wanted = [text] if text in names else [name.strip() for name in text.split(",") if name.strip()]
+    for name in wanted:
+        if name not in names:
+            raise DataError(f"--labels: unknown label {name!r:.60}{did_you_mean(name, names)}")
+    return wanted
+
+
+def _pool(
+    pool: str, classifier: "TailbatchClassifier", keep: list[str] | None
+) -> "tuple[Any, pd.DataFrame, pd.DataFrame]":
+    """Return the pool's features, its table, and the columns of it to write."""
+    from tailbatch.estimator.inputs import columns_of
+
+    try:
+        features, _, frame = rows_of(pool, None, classifier, as_text=keep or ())
+    except DataError as error:
+        if "has no rows" not in str(error):
+            raise
+        raise DataError(f"{pool} has no rows to choose from: give unlabeled rows") from None
+    kept_columns(frame, keep, pool)  # says what is wrong with a name
+    if frame is None:
+        return features, features, features
+    columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
+    read = {part.name for part in columns.parts} | set(keep or ())
+    return features, frame, frame[[name for name in frame.columns if str(name) in read]]
+
+
+def _reviewed(
+    add: list[Path] | None, names: Sequence[str], frame: "pd.DataFrame"
+) -> "tuple[Review | None, Any]":
+    """Return the rows of earlier rounds, and which cells of the pool need no other look."""
+    import numpy as np
+
+    from tailbatch.review import read_reviews, rows_in_pool
+
+    if not add:
+        return None, ()
+    review = read_reviews(add, names, as_text=frame)
+    cells = np.zeros((len(frame), len(names)), dtype=np.bool_)
+    cells[rows_in_pool(review, frame)] |= review.done
+    return review, cells
+
+
+def _precision(classifier: "TailbatchClassifier") -> dict[str, float]:
+    """Return the average precision of each label on rows that the model has not seen."""
+    values = classifier.facts_.get("by_label", {}).get("average_precision")
+    if values is None:
+        raise ModelError("the model has no held-out rows, so nothing says how good it is")
+    return dict(zip(classifier.label_names_, values, strict=True))
+
+
+def _say_what_was_found(
+    review: "Review | None", chosen: "Suggestions", names: Sequence[str]
+) -> None:
+    if review is not None:
+        for line in review.progress(chosen, names):
+            typer.echo(printable(str(line)))
+
+
+def _say_what_changed(
+    earlier: dict[str, float], now: dict[str, float], labels: Sequence[str]
+) -> None:
+    for name in labels:
+        was = earlier.get(name, float("nan"))
+        typer.echo(f"{printable(name)}: AP {was:.3f} before, {now[name]:.3f} now, on held-out rows")
+
+
+def _say_what_to_review(chosen: "Suggestions", out: Path) -> None:
+    random, name = int(chosen.is_random.sum()), printable(str(out))
+    asked = count(int(chosen.asked.sum()), "question")
+    typer.echo(
+        f"{count(len(chosen), 'row')} in {name}: {len(chosen) - random:,} suggested, {random:,} at "
+        f"random, {asked}"
+    )
+    typer.echo(f"Next: tailbatch review {shlex.quote(name)}")
+
+
+def _reviewed_rows(
+    files: list[Path], features: "pd.DataFrame", label_names: Sequence[str]
+) -> dict[str, Any]:
+    """Return reviewed rows as `fit` takes them."""
+    from tailbatch.review import read_reviews
+
+    review = read_reviews(files, tuple(label_names), as_text=features).answered()
+    return {"X_reviewed": review.frame, "Y_reviewed": review.Y, "origin": review.is_random}
+
+
+def _reviewed_in_words(reviewed: dict[str, Any]) -> str:
+    """Say how many answers are added, and which of them count where the model is judged."""
+    answers = count(int((reviewed["Y_reviewed"] == reviewed["Y_reviewed"]).sum()), "answer")
+    random = int(reviewed["origin"].any(axis=1).sum())
+    return (
+        f"added {answers} of {count(len(reviewed['Y_reviewed']), 'reviewed row')}; thresholds, "
+        f"probabilities and metrics rest on rows drawn at random, of these {random:,}"
+    )
+
+
+def _used_columns(dataset: "MultiLabelDataset", features: "pd.DataFrame") -> list[str]:
+    """Return the columns that are features; a review file need not have the others."""
+    taken = {} if dataset.columns is None else dataset.columns.taken
+    return [name for name in features if name not in taken or taken[name].kind != "ignore"]
 
 
 @commands.command()

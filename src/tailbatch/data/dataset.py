@@ -70,6 +70,9 @@ class MultiLabelDataset:
         What a reader left out or changed, one sentence each.
     missing
         Labels that nobody knows, (n, q), stored as Y, which is False there; None where all are known.
+    suggested
+        Labels that somebody looked at because a model suggested the row, (n, q), stored as Y: they are
+        learned, but the rows are no random sample, so nothing is measured on them. None for no label.
     columns, frame
         How the columns of a table became X, fitted on all its rows; and the columns themselves, where
         words, categories or filled-in values depend on the rows that they are learned from:
@@ -94,6 +97,7 @@ class MultiLabelDataset:
     label_names: Sequence[str]
     notices: tuple[str, ...] = ()
     missing: LabelMatrix | None = None
+    suggested: LabelMatrix | None = None
     columns: FittedColumns | None = None
     frame: "pd.DataFrame | None" = None
 
@@ -358,7 +362,8 @@ class MultiLabelDataset:
         for names in (self.feature_names, self.label_names):
             for piece in _framed(names):
                 whole.update(piece)
-        for matrix in (self.X, self.Y, *(() if self.missing is None else (self.missing,))):
+        masks = (mask for mask in (self.missing, self.suggested) if mask is not None)
+        for matrix in (self.X, self.Y, *masks):
             whole.update(_matrix_digest(matrix))
         return whole.hexdigest()
 
@@ -367,9 +372,36 @@ class MultiLabelDataset:
         rows = np.asarray(index)
         if rows.size == 0:
             rows = rows.astype(np.int64)  # an empty list would be one of floats
-        missing = None if self.missing is None else self.missing[rows]
+        masks: Any = {
+            name: None if mask is None else mask[rows]
+            for name, mask in (("missing", self.missing), ("suggested", self.suggested))
+        }
         frame = None if self.frame is None else self.frame.iloc[rows]
-        return replace(self, X=self.X[rows], Y=self.Y[rows], missing=missing, frame=frame)
+        return replace(self, X=self.X[rows], Y=self.Y[rows], frame=frame, **masks)
+
+    @property
+    def measurable(self) -> IntArray:
+        """The numbers of the rows with a label that is known and a random sample."""
+        if self.suggested is None:
+            return np.arange(self.n_samples)
+        left_out: Any = self.measured.missing
+        return np.flatnonzero(np.asarray(left_out.sum(axis=1)).ravel() < self.n_labels)
+
+    @property
+    def measured(self) -> Self:
+        """The rows with only those labels that are a random sample; the others are missing.
+
+        Examples
+        --------
+        >>> data = MultiLabelDataset.from_arrays(np.eye(2), np.eye(2, dtype=bool))
+        >>> data = replace(data, suggested=np.array([[True, False], [False, False]]))
+        >>> data.measured.Y.tolist(), data.measured.missing.tolist()
+        ([[False, False], [False, True]], [[True, False], [False, False]])
+        """
+        if self.suggested is None:
+            return self
+        missing = self.suggested if self.missing is None else self.missing + self.suggested
+        return replace(self, Y=missing < self.Y, missing=missing, suggested=None)
 
     def with_features(self, columns: ArrayLike) -> Self:
         """Return the dataset with only the feature columns at `columns`, in that order.
@@ -395,9 +427,12 @@ class MultiLabelDataset:
         """
         chosen = np.asarray(columns, dtype=np.int64)
         names = tuple(self.label_names[column] for column in chosen)
-        missing = None if self.missing is None else stored_labels(self.missing[:, chosen])
+        masks: Any = {
+            name: None if mask is None else stored_labels(mask[:, chosen])
+            for name, mask in (("missing", self.missing), ("suggested", self.suggested))
+        }
         Y = stored_labels(self.Y[:, chosen])
-        return replace(self, Y=Y, label_names=names, missing=missing)
+        return replace(self, Y=Y, label_names=names, **masks)
 
 
 def stored_by_values(X: Features) -> Features:

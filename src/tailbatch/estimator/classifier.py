@@ -39,6 +39,7 @@ from tailbatch.estimator.inputs import (
     seed_of,
     two_classes,
 )
+from tailbatch.estimator.reviewed import _rows_to_label, _suggested_labels, _with_reviewed
 from tailbatch.estimator.scoring import _predicted_batches
 from tailbatch.estimator.texts import (
     columns_with,
@@ -53,6 +54,7 @@ from tailbatch.metrics.scored import dense_labels
 from tailbatch.models import ModuleFactory, MultiLabelModel
 from tailbatch.results import TrainingPlan
 from tailbatch.selection import StrategyLike
+from tailbatch.suggestions import EXPLORE, Suggestions
 from tailbatch.training import Callback
 from tailbatch.training.checkpoints import MALFORMED, load_checkpoint, save_checkpoint
 
@@ -294,6 +296,9 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         validation_data: tuple[Any, Any] | None = None,
+        X_reviewed: Any = None,
+        Y_reviewed: Any = None,
+        origin: Any = None,
     ) -> Self:
         """Train on all rows, each held out from some members, and decide by the scores of these.
 
@@ -313,12 +318,19 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
             (n,) the group of each row, such as a patient or an author, whose rows are held out together.
         validation_data
             ``(X, Y)`` to choose the epoch and tune thresholds on, in place of rows of X.
+        X_reviewed, Y_reviewed
+            Further rows, and labels (m, q) of which somebody answered some, NaN for the others; see
+            `suggest`. `sample_weight` and `groups` go on for them.
+        origin
+            ``"random"`` or ``"suggested"`` for each reviewed row, or for each row of X without such; or
+            whether it was drawn at random, also (m, q). Suggested rows are trained on, but thresholds,
+            calibration, card and metrics rest on rows drawn at random. None is suggested, if reviewed.
         """
         # Everything a user can get wrong is looked at before anything is trained.
         settings = settings_of(self.get_params(deep=False))
         plan, seed = plan_of(settings), seed_of(self.random_state)
         start, scale = self._start()
-        data = self._training_data(X, y)
+        data = self._training_data(X, y, (X_reviewed, Y_reviewed), origin)
         settings = with_tokens(settings, self.columns_)
         given = None if validation_data is None else self._validation_data(validation_data)
         objectives = objectives_of(self.objective, self.label_names_)
@@ -487,6 +499,45 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         check_is_fitted(self, "thresholds_")
         return _predicted_batches(self, source, kind=kind, rows=rows)
 
+    def suggest(
+        self,
+        X: ArrayLike,
+        n: int = 100,
+        labels: Sequence[str | int] | None = None,
+        *,
+        strategy: str = "mixed",
+        explore: float = EXPLORE,
+        reviewed: ArrayLike = (),
+        labeled: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> Suggestions:
+        """Return which rows of X a person should label next, for which labels, and why.
+
+        Labels share the rows by their positives in training, and by their average precision on held-out
+        rows. Near-duplicates of rows that are chosen or labeled already are passed over.
+
+        Parameters
+        ----------
+        X
+            (N, d) unlabeled rows, as in `fit`.
+        n, labels, strategy, explore, reviewed, seed
+            As for `tailbatch.suggest`.
+        labeled
+            (m, d) rows that are labeled already.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).random((300, 3))
+        >>> Y = X[:200] > [0.5, 0.6, 0.95]
+        >>> classifier = TailbatchClassifier(epochs=30, random_state=0).fit(X[:200], Y)
+        >>> chosen = classifier.suggest(X[200:], 5, labels=[2], explore=0.2)
+        >>> len(chosen), int(chosen.is_random.sum()), chosen.label_names
+        (5, 1, ('label_2',))
+        """
+        check_is_fitted(self, "thresholds_")
+        options = {"strategy": strategy, "explore": explore, "reviewed": reviewed, "seed": seed}
+        return _rows_to_label(self, X, labeled, n=n, labels=labels, **options)
+
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows with every label right, looking only at labels that are there.
 
@@ -566,9 +617,15 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
 
     # ---- data -------------------------------------------------------------------------------
 
-    def _training_data(self, X: ArrayLike, Y: ArrayLike) -> MultiLabelDataset:
+    def _training_data(
+        self, X: ArrayLike, Y: ArrayLike, reviewed: tuple[Any, Any], origin: Any
+    ) -> MultiLabelDataset:
         """Check X and Y and set what they fix: `classes_`, `label_names_`, feature names."""
         given = read_labels(Y, self.label_names, self.missing_labels)
+        n_before = 0
+        if any(part is not None for part in reviewed):
+            n_before = np.shape(given.values)[0]
+            X, given = _with_reviewed(X, given, *reviewed)
         table = texts_as_frame(X, self.columns)
         columns = columns_with(
             self.columns, self.encoder, finetune=self.finetune, is_text=table is not X
@@ -604,7 +661,10 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         if told:  # a column written after the labels makes every score too good to be true
             _log.warning("%s", told)
         # A model must not depend on the container that its rows came in.
-        return replace(data, X=stored_by_values(data.X), missing=given.missing)
+        suggested = None
+        if n_before or origin is not None:
+            suggested = _suggested_labels(origin, n_before, data.Y.shape)
+        return replace(data, X=stored_by_values(data.X), missing=given.missing, suggested=suggested)
 
     def _validation_data(self, given: Any) -> MultiLabelDataset:
         """Check validation rows, which have the columns of the training rows."""

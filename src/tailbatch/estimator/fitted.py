@@ -16,6 +16,7 @@ from tailbatch.errors import ModelError, markdown_escaped, printable
 from tailbatch.estimator.decisions import HeldOut, decision_said, learning_said
 from tailbatch.estimator.fitting import logits_of, nested, plan_of
 from tailbatch.estimator.history import History
+from tailbatch.estimator.reviewed import _suggested_said
 from tailbatch.estimator.texts import model_of, settings_of
 from tailbatch.imbalance import label_cardinality, label_counts, mean_imbalance_ratio
 from tailbatch.metrics import METRICS
@@ -56,16 +57,19 @@ def training_facts(
         Each label's objective, None for thresholds that were given.
     """
     train = parts.train
+    # What is said of the data is said of rows that nobody picked.
+    unpicked = train if train.suggested is None else train.take(train.measurable)
     facts: dict[str, Any] = {
         "training_rows": train.n_samples,
+        "suggested_rows": train.n_samples - unpicked.n_samples,
         "validation_rows": parts.validation.n_samples,
         "held_out_rows": 0 if held_out is None else held_out.rows.n_samples,
         "parts": 0 if held_out is None or held_out.part is None else int(held_out.part.max()) + 1,
         "tuned_for": None if tuned_for is None else list(tuned_for),
         "features": train.n_features,
         "positives": label_counts(train.Y).tolist(),
-        "label_cardinality": label_cardinality(train.Y),
-        "mean_imbalance_ratio": mean_imbalance_ratio(train.Y),
+        "label_cardinality": label_cardinality(unpicked.Y),
+        "mean_imbalance_ratio": mean_imbalance_ratio(unpicked.Y),
         "versions": {
             "tailbatch": tailbatch.__version__,
             "torch": torch.__version__,
@@ -208,6 +212,7 @@ class Fitted:
             "## Data",
             "",
             f"- {facts['training_rows']:,} training rows, {_held_out(facts)}",
+            *_suggested_said(facts),
             f"- {facts['features']:,} features",
             f"- {facts['label_cardinality']:.2f} labels a row on average (label cardinality)",
             f"- mean imbalance ratio (MeanIR) {facts['mean_imbalance_ratio']:.1f}: the commonest label "

@@ -33,6 +33,7 @@ from tailbatch.errors import (
     did_you_mean,
     setting,
 )
+from tailbatch.estimator.reviewed import _dealt
 from tailbatch.losses import Loss, loss_table
 from tailbatch.losses.base import named_notice
 from tailbatch.metrics import METRICS, evaluate
@@ -177,12 +178,17 @@ def divided(
     n_parts = _n_parts(data, held_out, settings, groups)
     rows = np.arange(data.n_samples)  # in order, as a split leaves them
     if n_parts:
-        part = stratified_parts(data.Y, n_parts=n_parts, seed=seed, groups=groups)
+        if data.suggested is None or groups is not None:
+            part = stratified_parts(data.Y, n_parts=n_parts, seed=seed, groups=groups)
+        else:
+            part = _dealt(data, n_parts, seed)
     elif held_out is None and fraction != 0:
         fraction = defaults.VALIDATION_FRACTION if fraction is None else fraction
         share = max(fraction, 1 / data.n_samples)
-        fold = stratified_split(data.Y, validation=share, test=0, seed=seed, groups=groups)
-        rows, held_out = fold.train, data.take(fold.validation)
+        chosen = data.measurable if groups is None else rows
+        fold = stratified_split(data.Y[chosen], validation=share, test=0, seed=seed, groups=groups)
+        held_out = data.take(chosen[fold.validation]).measured
+        rows = np.setdiff1d(rows, chosen[fold.validation])
     train, none = data.take(rows), data.take([])
     held_out = none if held_out is None else held_out
     if train.missing is not None and train.missing.sum() == np.prod(train.missing.shape):
@@ -290,7 +296,7 @@ class Fit:
     @property
     def held_out(self) -> MultiLabelDataset:
         """The rows that some member does not learn from: validation rows, or all of them by parts."""
-        return self.parts.validation if self.part is None else self.parts.train
+        return self.parts.validation if self.part is None else self.parts.train.measured
 
     @property
     def _seconds(self) -> float | None:
@@ -327,7 +333,7 @@ class Fit:
                 parts = replace(
                     self.parts,
                     train=train.take(np.flatnonzero(~inside)),
-                    validation=train.take(np.flatnonzero(inside)),
+                    validation=train.take(np.flatnonzero(inside)).measured,
                 )
                 weight = None if weight is None else weight[~inside] / weight[~inside].mean()
                 fits.append(self._trained(pressure, parts, weight, number=number))

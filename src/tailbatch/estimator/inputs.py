@@ -347,11 +347,15 @@ def columns_of(columns: FittedColumns | None, feature_names: Iterable[Any] | Non
     return FittedColumns(Columns(), numbers, {})
 
 
-def read_for(columns: FittedColumns, path: Path) -> tuple["pd.DataFrame", tuple[str, ...]]:
+def read_for(
+    columns: FittedColumns, path: Path, as_text: Iterable[str] = ()
+) -> tuple["pd.DataFrame", tuple[str, ...]]:
     """Read a table whose columns are looked for by name, as they were written, and notices."""
     # Texts stay as written: a reader that guessed would make 007 a number and NA a gap.
-    kinds = {part.name for part in columns.parts if part.kind != "number"}
-    frame, notices = read_frame(path, as_text=(*columns.columns.as_text, *kinds))
+    kinds = {part.name: part.kind for part in columns.parts}
+    texts = {name for name, kind in kinds.items() if kind != "number"}
+    texts |= {name for name in as_text if name not in kinds}
+    frame, notices = read_frame(path, as_text=(*columns.columns.as_text, *texts))
     return frame, tuple(notices)
 
 

@@ -316,7 +316,7 @@ class _Evaluation:
         self._model, self._plan, self._metrics = model, plan, metrics
         self._train, self._validation, self._part = train, parts.validation, part
         if part is not None and not parts.validation.n_samples:
-            self._validation = parts.train
+            self._validation = parts.train.measured
         self._features = Rows(parts.validation.X, train.x.device, model=model)
         self._minority = parts.minority
         rare = parts.train.Y[:, np.flatnonzero(parts.minority)]
