@@ -84,13 +84,6 @@ def rare_labels(Y: LabelMatrix, *, min_positives: int = FEWEST_POSITIVES) -> Boo
     rare, and the mean and the median leave them out. At most half of the others are rare, and
     none where all are equally frequent.
 
-    Parameters
-    ----------
-    Y
-        (n, q) labels of the training rows.
-    min_positives
-        The fewest positives of a rare label.
-
     Examples
     --------
     >>> Y = np.arange(100)[:, None] < [80, 60, 10, 8, 1]
@@ -115,8 +108,6 @@ def positive_weights(
 
     Parameters
     ----------
-    Y
-        (n, q) labels of the training rows.
     power
         0 gives all labels weight 1; 1 gives a label's positives the same total weight as its negatives.
     max_weight
@@ -224,15 +215,13 @@ def nearest_neighbors(
     method: SearchMethod = "exact",
     progress: Progress | None = None,
 ) -> IntArray:
-    """Return the k nearest other rows of each of `rows`, nearest first, ties by lower index.
+    """Return the k nearest other rows of each of `rows` (m, k), nearest first, ties by lower index.
 
     Distances are Euclidean, in float64. Rows are processed in blocks, so memory never grows with the
     square of n, and sparse features are never made dense as a whole.
 
     Parameters
     ----------
-    X
-        (n, d) features.
     rows
         Indices of the rows to find neighbors for.
     k
@@ -242,11 +231,6 @@ def nearest_neighbors(
         in float64: the same neighbors, up to ties.
     progress
         Called as ``progress(rows_searched, rows_total)`` after each block.
-
-    Returns
-    -------
-    neighbors
-        (len(rows), k) row indices.
 
     Examples
     --------
@@ -285,14 +269,7 @@ def local_imbalance(
 ) -> FloatArray | sparse.csr_array:
     """Return B (Eq. 2): for y_ij = 1 the share of k neighbors without label j, else 0.
 
-    Parameters
-    ----------
-    X
-        (n, d) features.
-    Y
-        (n, q) labels.
-    k, method, progress
-        As in `nearest_neighbors`; neighbors are searched only for rows with a label.
+    `k`, `method` and `progress` are as in `nearest_neighbors`, which searches for rows with a label only.
 
     Examples
     --------
@@ -344,14 +321,8 @@ def selection_weights(
 
     The sum of w - 1 is at most the number of minority labels, so most weights are close to 1.
 
-    Parameters
-    ----------
-    X
-        (n, d) scaled features of the training rows.
-    Y
-        (n, q) labels of the training rows.
-    k, method, progress
-        As in `nearest_neighbors`; neighbors are searched only for rows with a minority label.
+    `X` (n, d) are the scaled features and `Y` (n, q) the labels of the training rows; `k`, `method` and
+    `progress` are as in `nearest_neighbors`, which searches for rows with a minority label only.
 
     Examples
     --------

@@ -120,13 +120,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
         A generated name ends in a digest of the code and all that it uses (`source_digest`), so the same
         code has the same name in another session. It is known only in this process, and not listed.
-
-        Parameters
-        ----------
-        entry
-            A class or a function.
-        called
-            What a generated name begins with; by default the name in the code.
+        It begins with `called`, by default the name in the code.
 
         Examples
         --------
@@ -290,7 +284,8 @@ class _Reached(Pickler):
         if not isinstance(value, type | FunctionType):
             wrapped = getattr(value, "__wrapped__", None)  # for instance by functools.cache
             return None if wrapped is None else ("wrapped", wrapped)
-        if not _is_own(value.__module__) and _is_importable(value):
+        importable = getattr(sys.modules.get(value.__module__), value.__name__, None) is value
+        if importable and not _is_own(value.__module__):
             return None
         if id(value) in self._seen:
             return "seen", list(self._seen).index(id(value))
@@ -305,10 +300,6 @@ def _is_own(module: str | None) -> bool:
         return False
     file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
     return not {"site-packages", "dist-packages"} & set(PurePath(file).parts)
-
-
-def _is_importable(code: Any) -> bool:
-    return getattr(sys.modules.get(code.__module__), code.__name__, None) is code
 
 
 def _of_class(kind: type) -> tuple[object, ...]:

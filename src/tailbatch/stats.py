@@ -26,37 +26,21 @@ _TAIL, _SKEWED = 0.1, 16
 class SignedRankTest:
     """Outcome of Wilcoxon's signed-rank test.
 
-    Parameters
-    ----------
-    statistic
-        The smaller of the two rank sums.
-    p_value
-        Two-sided.
-    rank_biserial
-        Effect size in [-1, 1]: the rank sum of positive differences minus that of negative ones,
-        over their total; positive if the first values are larger.
-    n_pairs
-        Number of pairs that differ; equal ones are left out.
+    The effect size is the rank sum of positive differences minus that of negative ones, over their
+    total: in [-1, 1], and positive if the first values are larger.
     """
 
-    statistic: float
-    p_value: float
-    rank_biserial: float
-    n_pairs: int
+    statistic: float  # the smaller of the two rank sums
+    p_value: float  # two-sided
+    rank_biserial: float  # the effect size
+    n_pairs: int  # that differ; equal ones are left out
 
 
 @dataclass(frozen=True, eq=False)
 class FriedmanTest:
-    """Outcome of Friedman's test over blocks such as datasets.
+    """Outcome of Friedman's test, of the hypothesis that all methods rank equally over blocks.
 
-    Parameters
-    ----------
-    statistic, p_value
-        For the hypothesis that all methods rank equally.
-    mean_ranks
-        (k,) mean rank of each method, 1 is best.
-    n_blocks
-        Number of blocks.
+    `mean_ranks` (k,) holds the mean rank of each method; 1 is best.
     """
 
     statistic: float
@@ -135,12 +119,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
 def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True) -> FloatArray:
     """Return each method's mean rank over blocks; 1 is best, equal values share their ranks.
 
-    Parameters
-    ----------
-    values
-        (n, k) one row per block (dataset), one column per method.
-    higher_is_better
-        Which direction is good.
+    `values` (n, k) has one row per block (dataset) and one column per method.
 
     Examples
     --------
@@ -151,12 +130,7 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True) -> Float
 
 
 def friedman(values: npt.ArrayLike, *, higher_is_better: bool = True) -> FriedmanTest:
-    """Test whether three or more methods rank equally, with the correction for ties.
-
-    Parameters
-    ----------
-    values, higher_is_better
-        As in `mean_ranks`.
+    """Test whether three or more methods, as in `mean_ranks`, rank equally; ties are corrected for.
 
     Examples
     --------
@@ -187,7 +161,8 @@ def critical_difference(n_methods: int, n_blocks: int, *, level: float = 0.05) -
     1.25
     """
     q = stats.studentized_range.ppf(1 - level, n_methods, np.inf) / np.sqrt(2)
-    return float(q * _rank_error(n_methods, n_blocks))
+    error = np.sqrt(n_methods * (n_methods + 1) / (6 * n_blocks))  # of a difference of mean ranks
+    return float(q * error)
 
 
 def corrected_t(values: npt.ArrayLike, *, test_to_train: float, level: float = 0.95) -> Estimate:
@@ -251,16 +226,7 @@ def bootstrap_change(
     usual tails, since a few values rarely show how skewed gains are, and they are never closer to zero
     than Student's. With more datasets the tails approach the usual ones. Gains whose few large values
     dominate are the reason: simulated normal, exponential and lognormal gains are covered at 95% or more.
-    Below six datasets there is no interval.
-
-    Parameters
-    ----------
-    after, before
-        (n,) one value per dataset.
-    level
-        How often the interval is to contain the true change.
-    n_draws, seed
-        Number of resamples; the same seed gives the same interval.
+    `level` is how often the interval is to contain the true change. Below six datasets there is none.
 
     Examples
     --------
@@ -324,12 +290,7 @@ def practical_equivalence(
     of tau is a sum over a grid and that of mu is normal (Gelman and others, Bayesian Data Analysis, 5.4);
     differences of at most `region` in size are practically equal. No sampler is needed.
 
-    Parameters
-    ----------
-    means, errors
-        (n,) the mean difference of each dataset and its standard error, see `fold_error`.
-    region
-        Half the width of the region of practical equivalence.
+    `means` and `errors` (n,) are each dataset's mean difference and its standard error, see `fold_error`.
 
     Examples
     --------
@@ -387,8 +348,3 @@ def _ranks(values: npt.ArrayLike, higher_is_better: bool) -> FloatArray:
             + (" with missing values" if np.isnan(table).any() else "")
         )
     return np.asarray(stats.rankdata(-table if higher_is_better else table, axis=1))
-
-
-def _rank_error(n_methods: int, n_blocks: int) -> float:
-    """Return the standard error of a difference of two mean ranks."""
-    return float(np.sqrt(n_methods * (n_methods + 1) / (6 * n_blocks)))

@@ -5,9 +5,8 @@ from scipy import sparse
 
 from tailbatch.selection import Constant, Geometric
 from tailbatch.selection.importance import _checked_positive_weights, _prior_norms
-from tailbatch.selection.inputs import _in_fixed_order, _label_cells, _last_of_each
+from tailbatch.selection.inputs import _Efficiency, _in_fixed_order, _label_cells, _last_of_each
 from tailbatch.selection.loss_driven import _as_schedule
-from tailbatch.selection.pending import _Efficiency
 from tailbatch.selection.rarity import _rarity
 from tailbatch.selection.shown import _as_html, _as_lines
 

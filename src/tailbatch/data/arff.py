@@ -216,8 +216,6 @@ def _check_types(path: Path, header: _Header, labels: list[int]) -> None:
                 f"{setting('labels=')} (5: the first five columns, -5: the last five, an XML file, or a "
                 "list of names)",
             )
-    if not any(declared.is_one_hot for declared in set(header.types)):
-        return
     total, is_label = 0, set(labels)
     for position, declared in enumerate(header.types):
         count = len(declared.values) if declared.is_one_hot and position not in is_label else 0

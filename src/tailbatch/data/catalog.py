@@ -195,7 +195,11 @@ def find(name: str, *, progress: Progress | None = None) -> Path:
     called with the bytes received and the bytes expected.
     """
     entry = known(name)
-    return local_file(entry.name) or _download(entry, progress)
+    if (here := local_file(entry.name)) is not None:
+        return here
+    wanted = entry.files if entry.is_corpus else entry.files[:1]
+    first, *_ = [_download_file(entry, file, progress) for file in wanted]
+    return first
 
 
 def local_file(name: str) -> Path | None:
@@ -203,7 +207,9 @@ def local_file(name: str) -> Path | None:
     entry = known(name)
     places = [*_places(_data_folder(), entry), *_places(cache_folder(), entry)]
     places += [_HERE / file.name for file in entry.files]
-    found = next((place for place in places if _is_here(place, entry)), None)
+    lacks = len(entry.files) if entry.is_corpus else 0  # so many files have to be together
+    here = (p for p in places if p.is_file() and (not lacks or len(_beside(p, entry)) == lacks))
+    found = next(here, None)
     if found is not None:
         sweep(cache_folder() / entry.name)  # its download may have been killed at its last step
     return found
@@ -216,11 +222,6 @@ def _places(folder: Path | None, entry: KnownDataset) -> Iterator[Path]:
         for parent in (folder / entry.name, folder)[: 1 if entry.is_corpus else 2]:
             yield parent / file.name
             yield parent / f"{file.name}.gz"
-
-
-def _is_here(place: Path, entry: KnownDataset) -> bool:
-    complete = not entry.is_corpus or len(_beside(place, entry)) == len(entry.files)
-    return complete and place.is_file()
 
 
 def corpus_files(path: str | Path) -> dict[str, Path]:
@@ -283,13 +284,6 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except (OSError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def _download(entry: KnownDataset, progress: Progress | None) -> Path:
-    """Fetch the first file of an entry, or all of a corpus, and return the first."""
-    wanted = entry.files if entry.is_corpus else entry.files[:1]
-    first, *_ = [_download_file(entry, file, progress) for file in wanted]
-    return first
 
 
 def _download_file(entry: KnownDataset, file: KnownFile, progress: Progress | None) -> Path:

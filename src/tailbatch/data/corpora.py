@@ -26,16 +26,7 @@ _FILES = ("train.tsv", "dev.tsv", "test.tsv", "labels.txt")
 class TextDataset:
     """Texts with any number of labels each.
 
-    Parameters
-    ----------
-    name
-        What to call it in tables.
-    texts
-        n texts.
-    Y
-        Labels, (n, q) booleans.
-    label_names
-        q distinct names.
+    The labels `Y` (n, q) are booleans, with q distinct names.
 
     Examples
     --------
@@ -81,10 +72,7 @@ class TextParts:
     def word_counts(self, n_features: int = MOST_WORDS) -> MultiLabelDataset:
         """Return how often words occur in every text: training, then validation, then test rows.
 
-        Parameters
-        ----------
-        n_features
-            How many words; those that occur most often in the training texts.
+        The words are the `n_features` that occur most often in the training texts.
         """
         from sklearn.feature_extraction.text import CountVectorizer  # most callers need no words
 
@@ -101,10 +89,7 @@ class TextParts:
     def tfidf(self, n_features: int = MOST_WORDS) -> Parts:
         """Return the parts as weighted words (tf-idf, rows of length 1), fitted on training rows.
 
-        Parameters
-        ----------
-        n_features
-            How many words; those that occur most often in the training texts.
+        The words are those of `word_counts`.
         """
         ends = np.cumsum([len(self.train), len(self.validation), len(self.test)])
         train, validation, test = np.split(np.arange(ends[-1]), ends[:-1])
@@ -116,12 +101,10 @@ def load_texts(name_or_path: str | Path) -> TextParts:
 
     `tailbatch.data.load_dataset` loads the rows of a known one as word counts.
 
-    Parameters
-    ----------
-    name_or_path
-        ``goemotions``, the path of its first file, ``goemotions/train.tsv``, or a folder with files of
-        the same format: ``train.tsv``, ``dev.tsv`` and ``test.tsv``, whose lines have a text, its label
-        numbers from 0 joined by commas, and an id, separated by tabs; and ``labels.txt`` with the names.
+    It is named ``goemotions``, the path of its first file, ``goemotions/train.tsv``, or a folder with
+    files of the same format: ``train.tsv``, ``dev.tsv`` and ``test.tsv``, whose lines have a text, its
+    label numbers from 0 joined by commas, and an id, separated by tabs; and
+    ``labels.txt`` with the names.
 
     Examples
     --------

@@ -208,8 +208,6 @@ class MultiLabelDataset:
             float32 stays float32; NaN and infinity are refused.
         Y
             Zeros and ones (or booleans), (n, q), dense or sparse.
-        name
-            What to call the dataset.
         feature_names, label_names
             Default: ``feature_0``, ... and ``label_0``, ...
 
@@ -258,8 +256,6 @@ class MultiLabelDataset:
             the prefix that exactly the label columns share; or the name of one column that lists
             each row's labels: as lists, sets or arrays, or as text such as ``sports;politics`` or
             ``['sports', 'politics']``. A colon and the delimiter may follow, ``topics:;``.
-        name
-            What to call the dataset.
         missing
             ``"impute"`` fills in a column's mean or most frequent value, and a notice says where;
             ``"error"`` refuses missing values in features. Missing labels are always refused.

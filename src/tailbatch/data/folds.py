@@ -51,12 +51,8 @@ def stratified_folds(
 
     Parameters
     ----------
-    Y
-        (n, q) labels.
     n_folds
         From 2 to n / 2, so that both halves of a held-out fold have rows.
-    seed
-        The same seed gives the same folds.
     groups
         (n,) the group of each row, such as a patient or an author: the rows of a group are never split
         between training, validation and test. Labels are then spread as evenly as whole groups allow.
@@ -75,7 +71,8 @@ def stratified_folds(
             f"{setting('n_folds')} must be from 2 to half the number of rows, got {n_folds} for {n} rows "
             "(the held-out fold is split into validation and test)"
         )
-    shares, group_of = np.full(n_folds, 1 / n_folds), _checked_groups(groups, n, n_folds)
+    shares = np.full(n_folds, 1 / n_folds)
+    group_of = None if groups is None else _checked_groups(groups, n, n_folds)
     fold_of = _dealt(labels, group_of, shares, stream(seed, "folds"))
     if group_of is None:
         fold_of = _give_each_part_one(labels, fold_of, n_folds)
@@ -105,16 +102,7 @@ def stratified_parts(
     As the held-out rows of `stratified_folds`, which halves them in addition: with fewer rows of a
     label than parts, no two of them are in the same one where rows allow it.
 
-    Parameters
-    ----------
-    Y
-        (n, q) labels.
-    n_parts
-        From 2 to n.
-    seed
-        The same seed gives the same parts.
-    groups
-        (n,) the group of each row, whose rows stay together.
+    There are from 2 to n parts. The rows of a group (`groups`, (n,)) stay together.
 
     Examples
     --------
@@ -127,7 +115,7 @@ def stratified_parts(
         raise DataError(
             f"the number of parts must be from 2 to that of the rows, {n}, got {n_parts}"
         )
-    group_of = _checked_groups(groups, n, n_parts)
+    group_of = None if groups is None else _checked_groups(groups, n, n_parts)
     part_of = _dealt(labels, group_of, np.full(n_parts, 1 / n_parts), stream(seed, "parts"))
     return part_of if group_of is not None else _give_each_part_one(labels, part_of, n_parts)
 
@@ -146,12 +134,8 @@ def stratified_split(
 
     Parameters
     ----------
-    Y
-        (n, q) labels.
     validation, test
         Fractions of the rows, from 0 and together below 1; 0 leaves that part empty.
-    seed
-        The same seed gives the same split.
     groups
         (n,) the group of each row, whose rows stay together; see `stratified_folds`.
 
@@ -253,10 +237,8 @@ def _dealt(
     return part_of
 
 
-def _checked_groups(groups: npt.ArrayLike | None, n: int, n_parts: int) -> IntArray | None:
+def _checked_groups(groups: npt.ArrayLike, n: int, n_parts: int) -> IntArray:
     """Return the number of each row's group, from 0 in the order of their first rows."""
-    if groups is None:
-        return None
     named = np.asarray(groups)
     if named.shape != (n,):
         raise DataError(
@@ -341,24 +323,16 @@ def _give_each_part_one(Y: sparse.csr_array, part_of: IntArray, n_parts: int) ->
             rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
             rows = rows[np.argsort(-have[label, part_of[rows]], kind="stable")]
             for part in np.flatnonzero(have[label] == 0):
-                free = (r for r in rows if _may_leave(Y, r, part_of, have, totals, n_parts))
-                if (row := next(free, None)) is None:
-                    continue
-                own = Y.indices[Y.indptr[row] : Y.indptr[row + 1]]
-                have[own, part_of[row]] -= 1
-                have[own, part] += 1
-                part_of[row] = part
-                moved = True
+                for row in rows:
+                    own, home = Y.indices[Y.indptr[row] : Y.indptr[row + 1]], part_of[row]
+                    # A row leaves a part that keeps others, and enough positives of its labels.
+                    last = (have[own, home] == 1) & (totals[own] >= n_parts)
+                    if not last.any() and (part_of == home).sum() > 2:
+                        have[own, home] -= 1
+                        have[own, part] += 1
+                        part_of[row], moved = part, True
+                        break
     return part_of
-
-
-def _may_leave(
-    Y: sparse.csr_array, row: int, part_of: IntArray, have: IntArray, totals: IntArray, n_parts: int
-) -> bool:
-    """Whether a row can leave its part: there are others in it, and of each label enough for all."""
-    own = Y.indices[Y.indptr[row] : Y.indptr[row + 1]]
-    last = (have[own, part_of[row]] == 1) & (totals[own] >= n_parts)
-    return not last.any() and int((part_of == part_of[row]).sum()) > 2
 
 
 def _deal(
@@ -386,13 +360,8 @@ def _deal(
 class Parts:
     """The three datasets of a fold.
 
-    Parameters
-    ----------
-    train, validation, test
-        The rows of each.
-    minority
-        (q,) which labels the minority metrics cover; None is `tailbatch.imbalance.rare_labels` of the
-        training rows.
+    `minority` (q,) says which labels the minority metrics cover; None is those that
+    `tailbatch.imbalance.rare_labels` finds in the training rows.
 
     Examples
     --------
@@ -418,14 +387,7 @@ def split(dataset: MultiLabelDataset, fold: Fold, *, scale: bool | str = True) -
 
     Words, categories and filled-in values of a table are learned from the training rows, too.
 
-    Parameters
-    ----------
-    dataset
-        All rows.
-    fold
-        Which rows go where.
-    scale
-        Which scaling: a name of `tailbatch.data.scaling`, ``"auto"``, True for ``"minmax"``, or False.
+    `scale` names a scaling (`tailbatch.data.scaling`); True is ``"minmax"``, and False none.
 
     Examples
     --------

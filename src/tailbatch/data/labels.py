@@ -310,19 +310,16 @@ def _binary_column(column: "pd.Series") -> NDArray[np.bool_]:
     else:
         positive, known = values == 1, (values == 0) | (values == 1)
     if not known.all():
-        value = str(values[np.argmin(known)])
+        value, where = str(values[np.argmin(known)]), setting("labels=")
+        remedy = f"if this is no label, name the label columns with {where}"
+        if values.dtype.kind in "OUT" and not _holds_numbers(column):
+            where = setting("labels", str(column.name))
+            remedy = f"if it lists the labels of its row, write {where}"
         raise DataError(
             f"labels must be 0 or 1, got {value} in {row_name(column, ~known)}, label "
-            f"{column.name!r}; {_instead(column, value)}"
+            f"{column.name!r}; {remedy}"
         )
     return np.asarray(positive, dtype=np.bool_)
-
-
-def _instead(column: "pd.Series", value: str) -> str:
-    """Return what to write for a column of text that was named as a 0/1 column."""
-    if column.dtype.kind in "OUT" and not _holds_numbers(column):
-        return f"if it lists the labels of its row, write {setting('labels', str(column.name))}"
-    return f"if this is no label, name the label columns with {setting('labels=')}"
 
 
 def _listed_rows(column: "pd.Series", delimiter: str | None) -> list[Collection[str]]:

@@ -29,14 +29,7 @@ _UNREADABLE = (
 
 
 def save_npz(dataset: MultiLabelDataset, path: str | Path) -> None:
-    """Write a dataset as an npz file; the same dataset gives the same bytes.
-
-    Parameters
-    ----------
-    dataset
-        The dataset; its notices are not kept.
-    path
-        The file; an existing one is replaced as a whole.
+    """Write a dataset, without its notices, as an npz file; the same dataset gives the same bytes.
 
     Examples
     --------

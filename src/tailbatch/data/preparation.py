@@ -83,18 +83,11 @@ class PreparedDataset:
 
 
 def prepare(dataset: MultiLabelDataset, preparation: str = "full") -> PreparedDataset:
-    """Apply the whole-file part of a preparation.
+    """Apply the whole-file part of a preparation of a whole dataset, as loaded.
 
-    What the paper did to a dataset is looked up by ``dataset.name``; a dataset that the catalog
-    does not know keeps all its features.
-
-    Parameters
-    ----------
-    dataset
-        A whole dataset, as loaded.
-    preparation
-        ``"full"``, ``"min-5"`` or ``"top-2000"`` and the like, ``"paper"``, or ``"as-published"`` where
-        the paper read the wrong columns.
+    It is ``"full"``, ``"min-5"`` or ``"top-2000"`` and the like, ``"paper"``, or ``"as-published"`` where
+    the paper read the wrong columns. What the paper did to a dataset is looked up by ``dataset.name``; a
+    dataset that the catalog does not know keeps all its features.
 
     Examples
     --------

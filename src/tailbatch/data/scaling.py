@@ -212,15 +212,9 @@ def fit_scaling(
 ) -> Scaling | None:
     """Return the scaling that `scale` asks for, fitted on training rows; None for none.
 
-    Parameters
-    ----------
-    scale
-        A name in `SCALINGS`, ``"auto"`` for `suggested_scaling`, True for ``"minmax"``, or False.
-    X
-        (n, d) features of the training rows.
-    leave
-        First column and number of columns to leave as they are, for instance numbers of tokens; only
-        ``"bounded"`` can.
+    That is a name in `SCALINGS`, ``"auto"`` for `suggested_scaling`, True for ``"minmax"``, or False.
+    `leave` holds first column and number of columns to leave as they are, for instance numbers of tokens;
+    only ``"bounded"`` can.
 
     Examples
     --------

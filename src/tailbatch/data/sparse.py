@@ -72,9 +72,9 @@ def _side_by_side(blocks: Sequence[Block], n_rows: int) -> Any:
     """Join blocks of columns: CSR where one of them is, or where most of it would be zeros."""
     widths = [part.n_levels if isinstance(part, _OneHot) else part.shape[1] for part in blocks]
     n_one_hot = sum(part.n_levels - 1 for part in blocks if isinstance(part, _OneHot))
-    if any(isinstance(part, csr_array) for part in blocks) or _is_better_sparse(
-        n_rows, sum(widths), n_one_hot=n_one_hot
-    ):
+    # Large, and most of it would be zeros of one-hot columns.
+    is_large = n_rows * sum(widths) > MAX_DENSE_CELLS and 2 * n_one_hot > sum(widths)
+    if is_large or any(isinstance(part, csr_array) for part in blocks):
         parts = [part.csr() if isinstance(part, _OneHot) else csr_array(part) for part in blocks]
         return hstack(parts, format="csr")
     if len(blocks) == 1 and isinstance(blocks[0], np.ndarray):
@@ -88,11 +88,6 @@ def _side_by_side(blocks: Sequence[Block], n_rows: int) -> Any:
             X[:, start : start + width] = part
         start += width
     return X
-
-
-def _is_better_sparse(n_rows: int, n_columns: int, *, n_one_hot: int) -> bool:
-    """Tell whether features are large and most of them are zeros of one-hot columns."""
-    return n_rows * n_columns > MAX_DENSE_CELLS and 2 * n_one_hot > n_columns
 
 
 _LAST_DIGITS = np.arange(10**4)[:, None] // 10 ** np.arange(3, -1, -1) % 10 + ord("0")

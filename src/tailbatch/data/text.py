@@ -46,11 +46,6 @@ def stem(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).stem
 
 
-def _unpacked_limit(packed_bytes: int) -> int:
-    """Return how many bytes of text a packed file of that size may unpack to."""
-    return min(MAX_BYTES, max(MAX_UNPACKED_BYTES, MAX_EXPANSION * packed_bytes))
-
-
 def _array_limit(packed_bytes: int) -> int:
     """Return how many bytes the arrays of a file of that size may take in memory."""
     return min(MAX_BYTES, max(MAX_ARRAY_BYTES, MAX_EXPANSION * packed_bytes))
@@ -113,7 +108,8 @@ def _unpacked(path: Path, endless: bool) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-            limit = _unpacked_limit(raw.seek(0, SEEK_END)) if packed else MAX_BYTES
+            unpacked = max(MAX_UNPACKED_BYTES, MAX_EXPANSION * raw.seek(0, SEEK_END))
+            limit = min(MAX_BYTES, unpacked) if packed else MAX_BYTES
             raw.seek(0)
             with gzip.GzipFile(fileobj=raw) if packed else raw as stream:
                 while chunk := stream.read(_CHUNK):

@@ -43,8 +43,6 @@ class WeightedBCE(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     power
         Positives weigh (negatives / positives)^power of the training rows. Full weights, 1, hurt the
         frequent labels and gain little.
@@ -102,8 +100,6 @@ class Focal(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     gamma
         How strongly easy cells are played down, from 0 (binary cross-entropy).
 
@@ -130,8 +126,6 @@ class Asymmetric(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     gamma_negative, gamma_positive
         How strongly easy negatives and positives are played down; 0 or at least 1.
     margin
@@ -187,8 +181,6 @@ class ClassBalanced(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     beta
         Weights are (1 - beta) / (1 - beta^n_j): from 0, where all weigh alike, towards 1, where they are
         inverse to the label's positives n_j.
@@ -231,8 +223,6 @@ class DistributionBalanced(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     alpha, beta, mu
         Least weight, steepness and middle of the weights.
     kappa
@@ -313,8 +303,6 @@ class TwoWay(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     temperature_positive, temperature_negative
         The higher, the more samples count as hardest.
 
@@ -363,8 +351,6 @@ class Equalized(Loss):
 
     Parameters
     ----------
-    n_labels
-        How many labels there are.
     gamma, mu, alpha
         Steepness and middle of f, and the largest gain of a positive.
 

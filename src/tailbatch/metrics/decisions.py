@@ -20,14 +20,7 @@ _TINY = 1e-6  # a threshold of 0 or 1 has no logit
 
 
 def decide(scores: FloatArray, thresholds: npt.ArrayLike = 0.5) -> BoolArray:
-    """Return the predicted labels: those that score above the threshold.
-
-    Parameters
-    ----------
-    scores
-        (n, q) scores in [0, 1].
-    thresholds
-        One for all labels, or one per label, in [0, 1].
+    """Return the predicted labels: those that score above the threshold, one for all or one per label.
 
     Examples
     --------
@@ -60,10 +53,8 @@ def tune_thresholds(
 
     Parameters
     ----------
-    Y
-        (n, q) labels.
-    scores
-        (n, q) scores in [0, 1].
+    Y, scores
+        (n, q) labels, and scores in [0, 1].
     shrinkage
         At least 0. With 0, each label gets its own best threshold, or 0.5 if it has no positives.
 

@@ -211,10 +211,8 @@ def evaluate(
 
     Parameters
     ----------
-    Y
-        (n, q) labels.
-    scores
-        (n, q) scores in [0, 1]; anything else is an error that names row and label.
+    Y, scores
+        (n, q) labels, and scores in [0, 1]; anything else is an error that names row and label.
     minority
         (q,) which labels were rare in training; None takes those that are rare in Y
         (`tailbatch.imbalance.rare_labels`).

@@ -7,6 +7,7 @@ Start with `make_selector`. A selector is a ``DataLoader(batch_sampler=...)`` an
 from tailbatch.selection.base import RandomSelector, Selector
 from tailbatch.selection.chain import ChainSelector
 from tailbatch.selection.importance import ImportanceSelector
+from tailbatch.selection.inputs import weighted_mean
 from tailbatch.selection.label_counts import LabelCounts, count_labels
 from tailbatch.selection.laws import LowScoreLaw, QuantizationLaw, RankLaw
 from tailbatch.selection.loss_driven import (
@@ -29,7 +30,6 @@ from tailbatch.selection.make import (
     strategy_place,
     strategy_settings,
 )
-from tailbatch.selection.pending import weighted_mean
 from tailbatch.selection.rarity import (
     BalancedSelector,
     MinoritySelector,

@@ -18,8 +18,15 @@ from tailbatch.data.labels import checked_labels
 from tailbatch.errors import SelectionError, StaleSelectionError
 from tailbatch.seeds import FloatArray, IntArray, stream
 from tailbatch.selection.drawing import Law, UniformLaw, _BatchStreams
-from tailbatch.selection.inputs import LabelMatrix, _as_array, _checked_losses
-from tailbatch.selection.pending import _Batch, _Efficiency, _lag_of_loader, _Pending
+from tailbatch.selection.inputs import (
+    LabelMatrix,
+    _as_array,
+    _Batch,
+    _checked_losses,
+    _Efficiency,
+    _lag_of_loader,
+    _Pending,
+)
 from tailbatch.selection.record import _Place, _SelectorRecord
 
 logger = logging.getLogger(__name__)
@@ -87,6 +94,9 @@ class Selector(_SelectorRecord):
 
     Notes
     -----
+    Strategies take `n_samples` or `Y`, the label matrix (n, q) of the training rows, and all settings of
+    the class they are made of as ``**settings``.
+
     A strategy overrides one method: `_draw`, or `LossDrivenSelector.score`. It may override the other
     hooks at the end of the class. Hooks get the epoch, counted from 0 after the warm-up.
     """

@@ -36,8 +36,6 @@ class ChainSelector(AdaptiveSelector):
     ----------
     weights
         Selection weights (n,), or one number for all rows.
-    Y
-        Label matrix (n, q) of the training rows.
     selection_pressure, cap_quantile
         As for `AdaptiveSelector`.
     **settings

@@ -103,8 +103,6 @@ class ImportanceSelector(Selector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     score
         ``"prior"``: g of a model that knows only the frequency of labels (`_prior_norms`). It never
         changes, and no losses are needed. ``"gradient"``: g from each sample's last observed losses

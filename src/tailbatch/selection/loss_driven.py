@@ -164,8 +164,6 @@ class LossDrivenSelector(Selector):
 
     Parameters
     ----------
-    n_samples
-        n, the number of training samples.
     score
         Function from a batch's losses and indices to scores (b,), finite and >= 0; the mean loss by
         default. A saved state knows a function by its name and an object by its class and
@@ -179,8 +177,6 @@ class LossDrivenSelector(Selector):
     reference_renewal
         ``"batch"`` renews the law after every batch; ``"epoch"`` only at the start of each epoch,
         as the authors' script does.
-    **settings
-        As for `Selector`.
 
     Examples
     --------
@@ -313,12 +309,8 @@ class HardSelector(LossDrivenSelector):
 
     Parameters
     ----------
-    n_samples
-        n, the number of training samples.
     selection_pressure
         s_e: how much likelier the highest loss is than the lowest. A number or a schedule.
-    **settings
-        As for `LossDrivenSelector`.
 
     Examples
     --------
@@ -389,8 +381,6 @@ class AdaptiveSelector(LossDrivenSelector):
     cap_quantile
         For instance 0.95: replace the largest loss by this quantile, so that one outlier does not
         flatten the law; see `QuantizationLaw`.
-    **settings
-        As for `LossDrivenSelector`.
 
     Examples
     --------

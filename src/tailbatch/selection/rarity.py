@@ -24,13 +24,6 @@ class UniformSelector(Selector):
 
     Against `RandomSelector` it shows what drawing batches independently does by itself.
 
-    Parameters
-    ----------
-    n_samples
-        n, the number of training samples.
-    **settings
-        As for `Selector`.
-
     Examples
     --------
     >>> [len(batch) for batch in UniformSelector(5, batch_size=2)]
@@ -50,13 +43,9 @@ class BalancedSelector(Selector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q), dense or sparse.
     power
         p_i is proportional to the largest ``IRLbl_j^power`` over the labels of sample i, and to 1
         for a sample without labels. 0 is uniform.
-    **settings
-        As for `Selector`.
 
     Examples
     --------
@@ -128,8 +117,6 @@ class MinoritySelector(LossDrivenSelector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     selection_pressure
         s_e, a number from 1, a schedule, or ``"imbalance"``: MeanIR of the labels, at most 64. On
         validation rows a high pressure helped imbalanced labels and harmed nearly balanced ones, and

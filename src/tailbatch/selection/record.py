@@ -17,8 +17,15 @@ from tailbatch.errors import SelectionError
 from tailbatch.seeds import FloatArray
 from tailbatch.selection import shown
 from tailbatch.selection.drawing import Law
-from tailbatch.selection.inputs import LabelMatrix, _as_array, _state_array, _state_integer
-from tailbatch.selection.pending import _Efficiency, _Pending, weighted_mean
+from tailbatch.selection.inputs import (
+    LabelMatrix,
+    _as_array,
+    _Efficiency,
+    _Pending,
+    _state_array,
+    _state_integer,
+    weighted_mean,
+)
 
 _MOST_SHOWN = 60  # characters of a value in a message
 STATE_VERSION = 3

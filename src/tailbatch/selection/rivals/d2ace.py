@@ -34,8 +34,6 @@ class D2ACESelector(_WindowSelector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     X
         Their features (n, d), for the neighbors.
     k

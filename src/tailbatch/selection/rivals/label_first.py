@@ -96,8 +96,6 @@ class ClassAwareSelector(Selector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     floor
         Chance of a row without labels relative to a shuffled epoch, above 0 and at most 1.
     **settings
@@ -147,7 +145,10 @@ class ClassAwareSelector(Selector):
             found: int | None = row
             if row in taken:
                 found = self._another(None if unlabeled else label, taken, rng)
-            taken[self._any(taken, rng) if found is None else found] = None
+            if found is None:  # all rows of the label are taken: any other one
+                others = self._law.draw(1, 1.0, rng, taken=list(taken), block=_PATIENCE)
+                found = int(others[0])
+            taken[found] = None
         return np.fromiter(taken, dtype=np.int64, count=size)
 
     def _another(
@@ -157,10 +158,6 @@ class ClassAwareSelector(Selector):
             return self._of_labels.draw(label, taken, rng)
         left = [row for row in self._without.tolist() if row not in taken]
         return left[int(rng.random() * len(left))] if left else None
-
-    def _any(self, taken: dict[int, None], rng: np.random.Generator) -> int:
-        (row,) = self._law.draw(1, 1.0, rng, taken=list(taken), block=_PATIENCE).tolist()
-        return int(row)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -180,8 +177,6 @@ class CoverageSelector(Selector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     positives
         How many rows of each chosen label a batch has at least.
     labels_per_batch

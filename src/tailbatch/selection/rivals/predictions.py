@@ -76,8 +76,6 @@ class BoundarySelector(LossDrivenSelector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     selection_pressure
         s_e: how much likelier a sample on the boundary is than the one farthest away.
     **settings
@@ -126,8 +124,6 @@ class RecencySelector(LossDrivenSelector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     selection_pressure
         s_e: how much likelier a sample of highest entropy is than one of none. By default it falls
         from 100 to 1.
@@ -334,8 +330,6 @@ class UncertaintySelector(_WindowSelector):
 
     Parameters
     ----------
-    Y
-        Label matrix (n, q) of the training rows.
     selection_pressure
         s_e; it falls from 8 to 1 by default, after a warm-up of 10 epochs in trainings of 100.
     window
