@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from tailbatch.report.section import Section, Story
-from tailbatch.report.sections import results, runs, summary
+from tailbatch.report.sections import results, summary
 from tailbatch.report.sections.closer_look import closer_look
 
 SECTIONS: tuple[Callable[[Story], Section], ...] = (
     *summary.SECTIONS,
     *results.SECTIONS,
     closer_look,
-    *runs.SECTIONS,
+    *results.BY_RUN,
 )
