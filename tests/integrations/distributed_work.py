@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 from torch.distributed import distributed_c10d
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from integrations.ranks import kill_this_process
@@ -258,3 +261,30 @@ def equalized_gradients(rank, n_ranks=1):
         y = torch.from_numpy(rng.random((8, 3)) < 0.3)
         loss(logits[rank::n_ranks], y[rank::n_ranks])
     return [*loss.positive_gradients.tolist(), *loss.negative_gradients.tolist()]
+
+
+def train_sharded(_):
+    """Train with FSDP on several ranks, or plainly on one; return the weights."""
+    rng = np.random.default_rng(0)
+    X = torch.tensor(rng.random((90, 6), dtype=np.float32))
+    Y = (X[:, :3] > torch.tensor([0.4, 0.7, 0.9])).float()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    if torch.distributed.is_initialized():
+        mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    chosen = DistributedSelector(
+        make_selector("importance", Y.numpy() > 0, batch_size=17, warm_up_epochs=0, seed=1)
+    )
+    for _ in range(3):
+        for index in chosen:
+            losses = nn.functional.binary_cross_entropy_with_logits(
+                model(X[index]), Y[index], reduction="none"
+            )
+            optimizer.zero_grad()
+            (chosen.mean(losses.sum(dim=1)) * chosen.loss_scale()).backward()
+            optimizer.step()
+            chosen.observe(losses)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    return {name: value.numpy() for name, value in whole.items()}

@@ -24,7 +24,7 @@ def test_the_recipe_is_python_and_scores_frames(tmp_path, monkeypatch):
     names = {}
     exec(recipe().partition("spark =")[0], names)  # what needs no Spark
     found = pd.concat(names["score"](iter([X[:30], X[30:]])), ignore_index=True)
-    expected = TailbatchClassifier.load("model").predict_proba(X)
+    expected = TailbatchClassifier.load("model").predict_proba(X[["a", "b"]])
     np.testing.assert_allclose(found[["high", "low"]], expected, atol=1e-6)
     assert found["ticket"].tolist() == X["ticket"].tolist()
 
@@ -40,7 +40,7 @@ def test_spark_scores_what_the_estimator_does(tmp_path, monkeypatch):
     exec(recipe(), names)
     names["spark"].stop()
     found = pd.read_parquet("scores.parquet").sort_values("ticket", ignore_index=True)
-    expected = TailbatchClassifier.load("model").predict_proba(X)
+    expected = TailbatchClassifier.load("model").predict_proba(X[["a", "b"]])
     np.testing.assert_allclose(found[["high", "low"]], expected, atol=1e-6)
     assert found["ticket"].tolist() == X["ticket"].tolist()
 

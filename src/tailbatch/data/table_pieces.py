@@ -4,7 +4,7 @@ import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from tailbatch.errors import DataError, require
 if TYPE_CHECKING:
     import pandas as pd
 
-_BUFFER = 1 << 20  # bytes of a Parquet column read at a time
+_BUFFER = 1 << 18  # bytes of a Parquet column read at a time
 
 
 class TablePiece(NamedTuple):
@@ -129,8 +129,10 @@ class TablePieces:
             wanted = None
             if self.columns is not None and set(self.columns) <= set(names):
                 wanted = [name for name in names if name in {*self.columns, *self.keep}]
-            batches = file.iter_batches(
-                batch_size=self.rows, row_groups=range(group, len(starts) - 1), columns=wanted
+            # One group at a time: a reader of several holds buffers for all of them.
+            batches = chain.from_iterable(
+                file.iter_batches(batch_size=self.rows, row_groups=[number], columns=wanted)
+                for number in range(group, len(starts) - 1)
             )
             for table in _regrouped(batches, self.rows, skip=first - starts[group]):
                 frame = _frame_of_arrow(table, texts)

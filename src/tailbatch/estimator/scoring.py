@@ -112,6 +112,7 @@ def _predicted_batches(
     check_known("kind", kind, predict, error=DataError)
     if rows is not None:
         check_number("rows", rows, least=1, whole=True, error=DataError)
+    scores = TableScores(classifier)
     if not isinstance(source, str | os.PathLike):
         if hasattr(source, "shape") or hasattr(source, "columns"):
             raise DataError(
@@ -119,9 +120,12 @@ def _predicted_batches(
                 "rows: give it to predict_proba, or put it into a list"
             )
         for X in source:
-            yield X, predict[kind](X)
+            # Columns by name, as of a file: a batch may have more of them, such as a number of the row.
+            by_name = hasattr(X, "iloc") and hasattr(classifier, "feature_names_in_")
+            piece = TablePiece(0, X, X, 0.0)
+            found = scores.of(piece, predict[kind])[0] if by_name else predict[kind](X)
+            yield X, found
         return
-    scores = TableScores(classifier)
     table = scores.table(Path(source))
     for piece in replace(table, rows=rows or table.rows).read():
         yield piece.frame, scores.of(piece, predict[kind])[0]
