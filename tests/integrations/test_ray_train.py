@@ -103,6 +103,7 @@ def test_a_killed_worker_changes_no_weight(tmp_path):
     assert all(torch.equal(undisturbed[name], resumed[name]) for name in undisturbed)
 
 
+@pytest.mark.slow
 def test_ray_data_feeds_ray_train_with_the_rows_that_the_selector_draws(tmp_path):
     names = np.array(["common", "second", "rare"])
     X, Y = arrays()
