@@ -7,6 +7,7 @@ with the same batches and optimizer. Seconds are the processor's.
 """
 
 import time
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.harness import interleaved, publish, table
 from tailbatch.data import Columns, MultiLabelDataset, load_texts
+from tailbatch.data.corpora import TextDataset
 from tailbatch.data.embeddings import load_encoder, packaged, pool
 from tailbatch.losses import BCE
 from tailbatch.models import FineTuned, make_model
@@ -52,13 +54,13 @@ def main() -> None:
     )
 
 
-def _training(train: object) -> list[str]:
+def _training(train: TextDataset) -> list[str]:
     frame = pd.DataFrame({"text": train.texts})
     columns = Columns(text=["text"], finetune=True).fit(frame)
     X, _ = columns.transform(frame)
     data = MultiLabelDataset.from_arrays(X, train.Y, label_names=train.label_names)
-    model = make_model(FineTuned, data, encoder="minilm", tokens=columns.tokens).train()
-    plain = make_model(FineTuned, data, encoder="minilm", tokens=columns.tokens).train()
+    model: Any = make_model(FineTuned, data, encoder="minilm", tokens=columns.tokens).train()
+    plain: Any = make_model(FineTuned, data, encoder="minilm", tokens=columns.tokens).train()
     rows, labels, loss = Rows(data.X), Rows(data.Y), BCE(data.n_labels)
     batches = np.random.default_rng(0).integers(0, len(rows), (STEPS, BATCH))
     ((start, width),) = columns.tokens
@@ -71,12 +73,12 @@ def _training(train: object) -> list[str]:
         tokens = tokens[:, : int((tokens > 0).sum(dim=1).max())]
         return loss.rows(plain.head(pool(plain.encoder, tokens, "mean")), y, "sum").mean()
 
-    def steps(one: FineTuned) -> None:
+    def steps(one: Any) -> None:
         for index in batches:
             x, y = rows.fetch(index), labels.fetch(index)
             objective = one.step(x, y).objective if one is model else objective_of_plain(x, y)
             optimizers[one].zero_grad()
-            objective.backward()
+            torch.autograd.backward([objective])
             optimizers[one].step()
 
     seconds = interleaved(
