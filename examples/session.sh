@@ -17,7 +17,7 @@ $python "$here/tickets.py" .
 
 $tailbatch datasets describe tickets.csv $columns
 
-$tailbatch fit tickets.csv $columns --out model --thresholds tuned --epochs "${EPOCHS:-60}"
+$tailbatch fit tickets.csv $columns --out model --epochs "${EPOCHS:-60}"
 $tailbatch evaluate model tickets_test.csv --csv labels.csv
 $tailbatch predict model tickets_new.csv --out tags.csv --kind tags --keep ticket_id --overwrite
 $tailbatch explain model tickets_test.csv --label security --keep subject --top 5

@@ -25,7 +25,8 @@ def test_the_study_of_the_search_changes_one_thing_of_the_recipe_at_a_time():
     recipe = recipe_of("ensemble")
     specs = study.specs(dict.fromkeys(study.datasets, "0" * 32))
     assert {spec.scale for spec in specs} == {recipe.scale}
-    base = TrainingPlan.suited_to("ensemble", training_loss_every=0)
+    # The study keeps the budget of its time.
+    base = TrainingPlan.suited_to("ensemble", epochs=5, min_steps=1000, training_loss_every=0)
     changes = [(spec.hyperparameters, spec.plan.lr) for spec in specs if spec.dataset == "emotions"]
     assert changes.count(({}, base.lr)) == 1
     assert all(len(given) + (lr != base.lr) <= 1 for given, lr in changes)

@@ -186,7 +186,7 @@ def _fit(
 
     pressure = _pressure(selection_pressure)
     nested = _nested(settings or [])
-    budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps")}
+    budget = {name: nested.get(f"plan__{name}") for name in ("steps", "min_steps", "max_steps")}
     suited = defaults.FINETUNED if finetune else model
     plan = TrainingPlan.suited_to(suited, epochs=epochs, batch_size=batch_size, **budget)
     with process_group() as ranks:

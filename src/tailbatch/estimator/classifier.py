@@ -96,8 +96,8 @@ class TailbatchClassifier(ClassifierMixin, NestedSettings):  # type: ignore[misc
         probabilities.
     epochs, batch_size, lr, weight_decay, warm_up_epochs
         See `tailbatch.results.TrainingPlan`. None is what suits the model
-        (`tailbatch.defaults.recipe_of`): for ``"ensemble"`` five epochs or 1,000 steps, whichever is
-        more; for the others the paper's plan at a rate of 1e-3.
+        (`tailbatch.defaults.recipe_of`): for ``"ensemble"`` 40 epochs within 400 and 800 steps, or
+        five epochs where these are more; for the others the paper's plan at a rate of 1e-3.
     cross_fit
         How many parts the rows are dealt to, stratified by label. Each part is held out from a fifth of
         the members (for five parts), so all rows train, and all have an honest score: thresholds,

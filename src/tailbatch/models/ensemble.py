@@ -34,7 +34,7 @@ class Ensemble(MultiLabelModel):
     n_features, n_labels
         Width of x and y.
     members
-        How many networks; with several parts, for each of them.
+        How many networks; with several parts, for each of them: `for_dataset` then takes 1 for words.
     hidden
         Width of each network's hidden layer.
     dropout
@@ -115,6 +115,9 @@ class Ensemble(MultiLabelModel):
         """Build a model whose output biases start at the labels' frequencies, unless told not to."""
         if suggested_scaling(train.X) == "standard":
             hyperparameters.setdefault("input_dropout", _MEASUREMENT_DROPOUT)
+        elif hyperparameters.get("parts") is not None:
+            # Each part's linear model is strong on words, and more networks were level there.
+            hyperparameters.setdefault("members", 1)
         model = super().for_dataset(train, **hyperparameters)
         if model.prior_bias:
             output = nn.Linear(1, train.n_labels)

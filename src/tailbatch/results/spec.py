@@ -18,6 +18,9 @@ from tailbatch.errors import ResultError, setting
 SCHEMA = 3
 """Increased when the meaning of a spec or record changes; records of another number are left alone."""
 
+_FEWEST_EPOCHS = 5
+"""That a ceiling of steps leaves, if the plan has as many."""
+
 _LARGEST = sys.float_info.max
 _CHOICES = {
     "selection_loss": ("bce", "model"),
@@ -80,14 +83,17 @@ class TrainingPlan:
     evaluate_every
         Score the validation rows at the first end of an epoch at least this many steps after the last
         evaluation, and at the very end. More than 1 is for small data, whose epochs are short.
-    min_steps
-        Train on at least this many batches: on small data, for more than `epochs` epochs. Ignored if
-        `steps` is given.
+    min_steps, max_steps
+        Train on at least this many batches: on small data, for more than `epochs` epochs. And, where
+        that is more than five epochs, on at most this many. Ignored if `steps` is given.
 
     Examples
     --------
     >>> TrainingPlan(steps=1000).n_epochs(n_samples=2_000)
     63
+    >>> plan = TrainingPlan(epochs=25, min_steps=400, max_steps=800)
+    >>> [plan.n_epochs(n) * -(-n // 128) for n in (500, 3_000, 6_000, 50_000)]
+    [400, 600, 799, 1955]
     >>> TrainingPlan(epochs=0)
     Traceback (most recent call last):
     ...
@@ -114,6 +120,7 @@ class TrainingPlan:
     steps: int | None = None
     evaluate_every: int = 1
     min_steps: int = 0
+    max_steps: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_size=self.batch_size)
@@ -122,6 +129,7 @@ class TrainingPlan:
         _at_least(0, training_loss_every=self.training_loss_every)
         _at_least(1, steps=self.steps, evaluate_every=self.evaluate_every)
         _at_least(0, min_steps=self.min_steps)
+        _at_least(1, max_steps=self.max_steps)
         _at_least(0, excluded=True, lr=self.lr, gradient_clip=self.gradient_clip)
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
@@ -169,13 +177,17 @@ class TrainingPlan:
             given.setdefault("warm_up_epochs", min(self.warm_up_epochs, epochs // 10))
         if given.keys() & {"epochs", "steps"}:
             given.setdefault("min_steps", 0)
+        if given.keys() & {"epochs", "steps", "min_steps"} and "max_steps" not in given:
+            return replace(self, **given, max_steps=None)
         return replace(self, **given)
 
     def n_epochs(self, n_samples: int) -> int:
         """Return how many epochs training on this many samples takes; the last may be cut short."""
         per_epoch = math.ceil(n_samples / self.batch_size)
         if self.steps is None:
-            return max(self.epochs, math.ceil(self.min_steps / per_epoch))
+            most = math.inf if self.max_steps is None else self.max_steps // per_epoch
+            epochs = max(min(self.epochs, most), min(self.epochs, _FEWEST_EPOCHS))
+            return int(max(epochs, math.ceil(self.min_steps / per_epoch)))
         return math.ceil(self.steps / per_epoch)
 
 
@@ -280,7 +292,10 @@ class RunSpec:
 
     def _values(self) -> dict[str, Any]:
         # Not asdict, which copies every value: a study computes a digest for each of its runs.
-        return {**_fields_of(self), "plan": _fields_of(self.plan)}
+        plan = _fields_of(self.plan)
+        if plan["max_steps"] is None:  # as runs were named before there was a ceiling
+            del plan["max_steps"]
+        return {**_fields_of(self), "plan": plan}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -1,5 +1,6 @@
 """What turns gradients into weights: optimizers, learning rates, and a moving average of the weights."""
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -62,6 +63,10 @@ class AdamMini(torch.optim.Optimizer):
     ) -> None:
         defaults = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
         super().__init__(params, defaults | {"moment_axes": None})
+
+    # Torch's own import its compiler, three seconds in each process, to keep it from compiling them.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override] # no closure is needed
