@@ -104,12 +104,12 @@ import os, signal, sys
 from tailbatch.cli import main, parts
 from tailbatch.estimator import scoring
 scoring.MOST_ROWS = {part}
-write = parts.PartedFile.write
+write = parts._PartedFile.write
 def dying(self, number, table):
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     write(self, number, table)
-parts.PartedFile.write = dying
+parts._PartedFile.write = dying
 sys.argv = {arguments!r}
 main()
 """

@@ -301,7 +301,7 @@ def test_a_terminal_without_unicode_shows_the_summary(tmp_path):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     brief = Brief(("strategy", "F"), ((("random", False), ("0.5\n±0.1", True)),), "mean ± half", ())
     with redirect_stdout(stream):
-        study_display.summary([Section(id="a", title="A", short="A", brief=brief)])
+        study_display._summary([Section(id="a", title="A", short="A", brief=brief)])
     stream.flush()
     assert b"+-0.1" in stream.buffer.getvalue()
 

@@ -143,7 +143,9 @@ def test_a_cluster_writes_the_bytes_of_one_process(scored, suffix, monkeypatch):
     model, data = scored / "model", scored / "new.parquet"
     predict(model, data, "--out", scored / f"one.{suffix}", "--keep", "b")
     out = scored / f"two.{suffix}"
-    monkeypatch.setattr(parts.PartedFile, "join", lambda *_: sys.exit(9))  # all is done but the end
+    monkeypatch.setattr(
+        parts._PartedFile, "join", lambda *_: sys.exit(9)
+    )  # all is done but the end
     with pytest.raises(AssertionError):
         predict(model, data, "--out", out, "--keep", "b", "--ray", "auto")
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 import tailbatch.report.page as page_module
 from report.synthetic import make_arrays, make_record, make_specs, make_store
 from tailbatch.analysis import analyze
-from tailbatch.cli.study_display import summary
+from tailbatch.cli.study_display import _summary
 from tailbatch.errors import ResultError
 from tailbatch.report.page import SECTIONS, _render, write_report
 from tailbatch.report.section import Block, Brief, FileTable, Section, Story
@@ -294,7 +294,7 @@ def test_a_section_of_ones_own_is_on_the_page_in_files_and_on_the_terminal(
     data = re.search(r'id="report-data">(.*?)</script>', text, re.DOTALL)[1]
     assert json.loads(data)["mine"] == [1, 2]
     assert (tmp_path / "report-files" / "mine.md").exists()
-    summary(sections)
+    _summary(sections)
     assert {"12", "Said."} <= set(capsys.readouterr().out.split())
 
 

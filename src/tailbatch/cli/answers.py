@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.models import Folder, kept_columns, rows_of, write_table
+from tailbatch.cli.models import Folder, _kept_columns, _rows_of, _write_table
 from tailbatch.cli.options import (
     AsJson,
     Data,
@@ -19,10 +19,10 @@ from tailbatch.cli.options import (
     Missing,
     MissingOption,
     Text,
-    fetched,
-    load_for_command,
-    number,
-    print_json,
+    _fetched,
+    _load_for_command,
+    _number,
+    _print_json,
 )
 from tailbatch.errors import DataError, TailbatchError, did_you_mean, printable
 
@@ -56,9 +56,9 @@ def _list_datasets(as_json: AsJson = False) -> None:
     entries = list(catalog.catalog().values())
     here = {entry.name: catalog.local_file(entry.name) for entry in entries}
     if as_json:
-        print_json([{**asdict(entry), "path": here[entry.name]} for entry in entries])
+        _print_json([{**asdict(entry), "path": here[entry.name]} for entry in entries])
     else:
-        display.show_catalog(entries, {name for name, path in here.items() if path})
+        display._show_catalog(entries, {name for name, path in here.items() if path})
 
 
 @app.command("describe")
@@ -91,7 +91,7 @@ def _describe(
     from tailbatch.data import catalog
     from tailbatch.report import description
 
-    data = load_for_command(dataset, labels, missing, text, kinds, encoder)
+    data = _load_for_command(dataset, labels, missing, text, kinds, encoder)
     facts = description.describe(data)
     if picture is not None:
         from tailbatch.report import figures
@@ -100,11 +100,11 @@ def _describe(
     if as_json:
         read = data.columns and data.columns.taken.items()
         kinds_read = read and {name: {"kind": t.kind, "why": t.why} for name, t in read}
-        print_json({**asdict(facts), "columns": kinds_read})
+        _print_json({**asdict(facts), "columns": kinds_read})
     else:
         found = catalog.known_file(Path(dataset))
         name = found[0].name if found else dataset.casefold()
-        display.show_description(facts, catalog.catalog().get(name), data.columns)
+        display._show_description(facts, catalog.catalog().get(name), data.columns)
         if picture is not None:
             typer.echo(f"\nPicture: {printable(str(picture))}")
 
@@ -124,7 +124,7 @@ def _get(
     from tailbatch.data import catalog
 
     for name in names:
-        typer.echo(fetched(catalog.known(name).name))
+        typer.echo(_fetched(catalog.known(name).name))
 
 
 @app.command("check")
@@ -155,9 +155,9 @@ def _check(
     for path in files:
         results.append(_checked(path))
         if not as_json:
-            display.show_check(**results[-1])
+            display._show_check(**results[-1])
     if as_json:
-        print_json(results)
+        _print_json(results)
     if any(result["problem"] for result in results):
         raise typer.Exit(1)
 
@@ -196,30 +196,30 @@ def _evaluate(
       tailbatch evaluate model test.arff --json
     """
     from tailbatch import metrics
-    from tailbatch.cli.display import show_labels
+    from tailbatch.cli.display import _show_labels
     from tailbatch.estimator import TailbatchClassifier
 
     if csv is not None and csv.suffix != ".csv":
         raise DataError(f"{csv} must end in .csv")
     classifier = TailbatchClassifier.load(folder)
-    features, Y, _ = rows_of(data, labels, classifier, labeled=True)
+    features, Y, _ = _rows_of(data, labels, classifier, labeled=True)
     scores = classifier.predict_proba(features)
     overall = metrics.evaluate(
         Y, scores, minority=classifier.minority_labels_, thresholds=classifier.thresholds_
     )
     table = _by_label(Y, scores, classifier)
     if csv is not None:
-        write_table(table, csv)
+        _write_table(table, csv)
     if as_json:
-        print_json({**overall, "labels": table.to_dict("records")})
+        _print_json({**overall, "labels": table.to_dict("records")})
         return
-    show_labels(table)
+    _show_labels(table)
     # What this package is for comes first.
     for name, value in sorted(
         overall.items(), key=lambda item: not metrics.METRICS[item[0]].minority
     ):
         direction = "higher" if metrics.METRICS[name].higher_is_better else "lower"
-        typer.echo(f"{name:<34}{number(value, 4):>8}   {direction} is better")
+        typer.echo(f"{name:<34}{_number(value, 4):>8}   {direction} is better")
 
 
 @commands.command("explain")
@@ -254,7 +254,7 @@ def _explain(
     """
     import numpy as np
 
-    from tailbatch.cli.display import show_rows
+    from tailbatch.cli.display import _show_rows
     from tailbatch.estimator import TailbatchClassifier
     from tailbatch.metrics.scored import dense_labels
 
@@ -262,7 +262,7 @@ def _explain(
     names = list(classifier.label_names_)
     if label not in names:
         raise DataError(f"--label {label}: the model has no such label{did_you_mean(label, names)}")
-    features, Y, frame = rows_of(data, labels, classifier, labeled=True)
+    features, Y, frame = _rows_of(data, labels, classifier, labeled=True)
     scores = classifier.predict_proba(features)
     if cleanlab is not None:
         _hand_over(cleanlab, Y, scores, names)
@@ -271,16 +271,16 @@ def _explain(
     order = np.argsort(-scores[:, column], kind="stable")
     missed = [row for row in order if not has[row]][:top]
     doubtful = [row for row in order[::-1] if has[row]][:top]
-    shown = kept_columns(frame, keep, data)
+    shown = _kept_columns(frame, keep, data)
     tables = {
         "missed": _rows(missed, scores[:, column], shown, frame),
         "doubtful": _rows(doubtful, scores[:, column], shown, frame),
     }
     if as_json:
-        print_json({kind: table.to_dict("records") for kind, table in tables.items()})
+        _print_json({kind: table.to_dict("records") for kind, table in tables.items()})
         return
-    show_rows(f"Rows without {label!r} that look like it", tables["missed"])
-    show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
+    _show_rows(f"Rows without {label!r} that look like it", tables["missed"])
+    _show_rows(f"Rows with {label!r} that look least like it", tables["doubtful"])
     typer.echo(f"Threshold of {printable(label)}: {classifier.thresholds_[column]:.4f}")
 
 

@@ -8,7 +8,7 @@ import typer
 
 from tailbatch import __version__
 from tailbatch.cli import answers, models, predict, review, study
-from tailbatch.cli.options import as_option
+from tailbatch.cli.options import _as_option
 from tailbatch.errors import StudyError, TailbatchError, printable, spelled, synonym
 
 #: Commands by names that people try.
@@ -81,7 +81,7 @@ def _options(
     """Take the options of all commands, and let errors name settings by them."""
     commands: Any = context.command
     options = _options_of(commands.commands[context.invoked_subcommand])
-    context.with_resource(spelled(partial(as_option, options)))
+    context.with_resource(spelled(partial(_as_option, options)))
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         _refuse_other_names(arguments)
-        sys.exit(app(arguments, prog_name="tailbatch", standalone_mode=False))
+        sys.exit(app(arguments, prog_name="tailbatch", standalone_mode=False) or 0)
     except Exception as error:
         if "--debug" in sys.argv:
             raise

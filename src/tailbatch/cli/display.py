@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
-from tailbatch.cli.options import count, number
+from tailbatch.cli.options import _count, _number
 from tailbatch.data import FittedColumns
 from tailbatch.data.catalog import KnownDataset
 from tailbatch.errors import printable
@@ -37,9 +37,9 @@ _BAR_WIDTH = 24
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None:
+def _show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None:
     """Print a table of known datasets."""
-    table = table_of(
+    table = _table_of(
         "dataset", "domain", ">rows", ">features", ">labels", ">card.", ">MeanIR", "file"
     )
     for entry in entries:
@@ -49,8 +49,8 @@ def show_catalog(entries: Iterable[KnownDataset], here: Collection[str]) -> None
             f"{entry.n_samples:,}",
             f"{entry.n_features:,}",
             f"{entry.n_labels:,}",
-            number(entry.label_cardinality),
-            number(entry.mean_imbalance_ratio),
+            _number(entry.label_cardinality),
+            _number(entry.mean_imbalance_ratio),
             _where(entry, entry.name in here),
         )
     console = Console(highlight=False)
@@ -69,7 +69,7 @@ def _where(entry: KnownDataset, is_here: bool) -> str:
     return f"{size / 1e3:,.0f} kB" if files[0].urls else "by hand"
 
 
-def show_description(
+def _show_description(
     facts: Description, entry: KnownDataset | None = None, columns: FittedColumns | None = None
 ) -> None:
     """Print the facts of a dataset, its columns if it is a table, and where a known one comes from."""
@@ -96,10 +96,10 @@ def show_description(
 def _facts_table(facts: Description) -> Table:
     table = Table.grid(padding=(0, 2))
     rows = [
-        ("rows", f"{facts.n_samples:,}", "label cardinality", number(facts.label_cardinality, 4)),
-        ("features", f"{facts.n_features:,}", "label density", number(facts.label_density, 4)),
-        ("labels", f"{facts.n_labels:,}", "MeanIR", number(facts.mean_imbalance_ratio, 4)),
-        ("label sets", f"{facts.distinct_label_sets:,}", "SCUMBLE", number(facts.scumble, 4)),
+        ("rows", f"{facts.n_samples:,}", "label cardinality", _number(facts.label_cardinality, 4)),
+        ("features", f"{facts.n_features:,}", "label density", _number(facts.label_density, 4)),
+        ("labels", f"{facts.n_labels:,}", "MeanIR", _number(facts.mean_imbalance_ratio, 4)),
+        ("label sets", f"{facts.distinct_label_sets:,}", "SCUMBLE", _number(facts.scumble, 4)),
         (
             "storage",
             facts.feature_storage,
@@ -115,7 +115,7 @@ def _facts_table(facts: Description) -> Table:
 
 
 def _columns_table(columns: FittedColumns) -> Table:
-    table = table_of("column", "taken for", ">features")
+    table = _table_of("column", "taken for", ">features")
     table.add_column("because")
     width = {part.name: len(part.feature_names) for part in columns.parts}
     for name, taken in islice(columns.taken.items(), _SHOWN_COLUMNS):
@@ -125,12 +125,12 @@ def _columns_table(columns: FittedColumns) -> Table:
         features = f"{width[name]:,}" if name in width else ""
         table.add_row(_name(name), kind, features, Text(printable(why)), style=style)
     if (rest := len(columns.taken) - _SHOWN_COLUMNS) > 0:
-        table.add_row(f"... {count(rest, 'more column')}", "", "", "")
+        table.add_row(f"... {_count(rest, 'more column')}", "", "", "")
     return table
 
 
 def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
-    table = table_of("label", ">rows", ">share", ">IRLbl", "")
+    table = _table_of("label", ">rows", ">share", ">IRLbl", "")
     largest = max(facts.labels[0].positives, 1)
     hidden = facts.n_labels - _SHOWN_LABELS
     for at, label in enumerate(facts.labels):
@@ -144,7 +144,7 @@ def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
             _label(label.name, is_minority=label.is_minority),
             f"{label.positives:,}",
             f"{label.share:.1%}",
-            number(label.imbalance_ratio, 1),
+            _number(label.imbalance_ratio, 1),
             _bar(label.positives / largest, _BAR_WIDTH, ascii_only=ascii_only),
             style=style,
         )
@@ -153,7 +153,7 @@ def _frequency_table(facts: Description, *, ascii_only: bool) -> Table:
 
 def _cooccurrence_table(facts: Description) -> Table:
     together = facts.cooccurrence
-    table = table_of("label", *(f">{at}" for at in range(1, len(together.names) + 1)))
+    table = _table_of("label", *(f">{at}" for at in range(1, len(together.names) + 1)))
     for position, (name, shares) in enumerate(zip(together.names, together.share, strict=True)):
         cells = ["" if j == position else f"{share:.0%}" for j, share in enumerate(shares)]
         table.add_row(_name(f"{position + 1} {name}"), *cells)
@@ -175,48 +175,48 @@ def _bullets(console: Console, title: str, sentences: Iterable[str]) -> None:
     console.print(table)
 
 
-def show_labels(table: pd.DataFrame) -> None:
+def _show_labels(table: pd.DataFrame) -> None:
     """Print how well each label is found, the rarest first."""
-    shown = table_of("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
+    shown = _table_of("label", ">rows", ">AP", ">AUC", ">precision", ">recall", ">F", ">threshold")
     for row in table.head(_SCORED_LABELS).to_dict("records"):
         values = [row[name] for name in ("average_precision", "auc", "precision", "recall", "f",
                                          "threshold")]  # fmt: skip
         shown.add_row(
             _label(row["label"], is_minority=row["minority"]),
             f"{row['support']:,}",
-            *(number(value, 3) for value in values),
+            *(_number(value, 3) for value in values),
         )
     console = Console(highlight=False)
     console.print(shown)
     rest = len(table) - _SCORED_LABELS
-    more = f" {count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
+    more = f" {_count(rest, 'more label')}: all with --csv FILE or --json." if rest > 0 else ""
     console.print(f"The rarest labels come first; rare ones are marked *.{more}\n")
 
 
-def show_beside(scores: pd.DataFrame, is_rare: NDArray[np.bool_]) -> None:
+def _show_beside(scores: pd.DataFrame, is_rare: NDArray[np.bool_]) -> None:
     """Print the average precision of several models on the rarest labels, and their means."""
     models = scores.columns[2:]
-    shown = table_of("rarest labels", ">rows", *(f">{model}" for model in models))
+    shown = _table_of("rarest labels", ">rows", *(f">{model}" for model in models))
     rarest = scores.assign(rare=is_rare).sort_values("rows", kind="stable").head(_RAREST)
     for row in rarest.to_dict("records"):
-        values = [number(row[model], 3) for model in models]
+        values = [_number(row[model], 3) for model in models]
         shown.add_row(_label(row["label"], is_minority=row["rare"]), str(row["rows"]), *values)
     for name, rows in ("rare labels", scores[is_rare]), ("labels", scores):
-        means = [number(rows[model].mean(), 3) for model in models]
+        means = [_number(rows[model].mean(), 3) for model in models]
         shown.add_row(f"mean of {len(rows):,} {name}", "", *means, style="bold")
     console = Console(highlight=False)
     console.print(shown)
     console.print("Average precision on the rows of a test part; rare labels are marked *.\n")
 
 
-def show_rows(title: str, table: pd.DataFrame) -> None:
+def _show_rows(title: str, table: pd.DataFrame) -> None:
     """Print rows of a file with the probability of a label."""
     console = Console(highlight=False)
     console.print(Text(printable(title), style="bold"))
     if table.empty:
         console.print("none\n")
         return
-    shown = table_of(*(f">{name}" for name in table.columns[:2]))
+    shown = _table_of(*(f">{name}" for name in table.columns[:2]))
     for name in table.columns[2:]:
         shown.add_column(printable(str(name)), overflow="fold")
     for row in table.itertuples(index=False):
@@ -231,7 +231,7 @@ def _cell(value: object) -> Text:
     return Text("-" if missing else printable(str(value)))
 
 
-def show_check(path: Path, same_bytes: bool, problem: str | None) -> None:
+def _show_check(path: Path, same_bytes: bool, problem: str | None) -> None:
     """Print the verdict on one file."""
     verdict = "as published" if same_bytes else "different bytes, same facts"
     line = Text(f"{printable(str(path))}: ")
@@ -245,7 +245,7 @@ def _section(console: Console, title: str, remark: str = "") -> None:
 
 
 @contextmanager
-def training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
+def _training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
     """Show progress on stderr: a line about the last epoch, and below it a bar."""
     from tailbatch.training import Callback, Epoch
 
@@ -278,7 +278,7 @@ def training_bar(plan: "TrainingPlan", *, shown: bool) -> Iterator["Callback"]:
 
 
 @contextmanager
-def scoring_bar() -> Iterator[Callable[[float], None]]:
+def _scoring_bar() -> Iterator[Callable[[float], None]]:
     """Show on stderr how much is done; yield what to tell the share to."""
     console, told = Console(stderr=True), 0
     columns = BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
@@ -299,23 +299,23 @@ def scoring_bar() -> Iterator[Callable[[float], None]]:
 def _epoch_line(epoch: "Epoch", epochs: int) -> str:
     """Return one line about an epoch: loss, validation scores, share of rare labels in the draws."""
     parts = [f"Epoch {epoch.number} of {epochs}", f"loss {epoch.batch_objective:.4f}"]
-    parts += scores_text(epoch)
+    parts += _scores_text(epoch)
     if epoch.minority_share is not None:
         parts.append(f"rare draws {epoch.minority_share:.0%}")
     return ", ".join(parts)
 
 
-def scores_text(epoch: "Epoch") -> list[str]:
+def _scores_text(epoch: "Epoch") -> list[str]:
     """Return an epoch's validation scores as text; empty if it was not evaluated."""
     from tailbatch.metrics import METRICS
 
     return [
-        f"validation {METRICS[name].title} {number(value, 4)}"
+        f"validation {METRICS[name].title} {_number(value, 4)}"
         for name, value in epoch.validation.items()
     ]
 
 
-def table_of(*columns: str, roomy: bool = False) -> Table:
+def _table_of(*columns: str, roomy: bool = False) -> Table:
     """Return an empty table; a column whose name starts with > is right-aligned.
 
     A roomy one has a margin, and its cells wrap.

@@ -24,12 +24,12 @@ from tailbatch.cli.options import (
     Missing,
     MissingOption,
     Text,
-    as_option,
-    label_option,
-    load_for_command,
-    named_table,
-    named_value,
-    note,
+    _as_option,
+    _label_option,
+    _load_for_command,
+    _named_table,
+    _named_value,
+    _note,
 )
 from tailbatch.errors import (
     DataError,
@@ -174,7 +174,7 @@ def _fit(
 
       torchrun --nproc-per-node 2 -m tailbatch fit debtags --out model
     """
-    from tailbatch.cli.display import training_bar
+    from tailbatch.cli.display import _training_bar
     from tailbatch.cli.review import _reviewed_in_words, _reviewed_rows, _used_columns
     from tailbatch.data.preparation import with_enough_positives
     from tailbatch.data.tables import no_features
@@ -196,10 +196,10 @@ def _fit(
         ranks.meet()
         # An encoder that is trained makes its own of the text, once the rows are dealt.
         frozen = None if finetune else encoder
-        dataset = load_for_command(data, labels, missing, text, kinds, frozen)
+        dataset = _load_for_command(data, labels, missing, text, kinds, frozen)
         if min_rows is not None:
             dataset = with_enough_positives(dataset, min_rows)
-        note(*(dataset.notices if writes else ()))
+        _note(*(dataset.notices if writes else ()))
         if dataset.n_samples < 2:
             raise DataError(f"{data} has 1 row, but training needs at least 2: add rows")
         if not dataset.n_features:
@@ -211,7 +211,7 @@ def _fit(
             model=model,
             strategy=strategy,
             selection_pressure=pressure,
-            loss=loss and named_table(loss),
+            loss=loss and _named_table(loss),
             epochs=epochs,
             batch_size=batch_size,
             lr=lr,
@@ -235,9 +235,9 @@ def _fit(
         if add:
             features = features[_used_columns(dataset, features)]
         reviewed = _reviewed_rows(add, features, dataset.label_names) if add else {}
-        note(*([_reviewed_in_words(reviewed)] if reviewed and writes else []))
+        _note(*([_reviewed_in_words(reviewed)] if reviewed and writes else []))
         try:
-            with training_bar(plan, shown=writes) as callback:
+            with _training_bar(plan, shown=writes) as callback:
                 classifier.set_params(callbacks=(callback,)).fit(features, dataset.Y, **reviewed)
         except TrainingInterrupted as stopped:
             again = shlex.join(["tailbatch", *(a for a in sys.argv[1:] if a != "--resume")])
@@ -311,7 +311,7 @@ def _nested(settings: list[str]) -> dict[str, Any]:
                 f"--set {entry}: {guess}a nested setting begins with model__, loss__, strategy__ or "
                 "plan__"
             )
-    return dict(map(named_value, settings))
+    return dict(map(_named_value, settings))
 
 
 def _columns(dataset: "MultiLabelDataset", *, used_only: bool = False) -> "Columns | None":
@@ -342,7 +342,7 @@ def _frame_of(dataset: "MultiLabelDataset") -> "pd.DataFrame":
     return pd.DataFrame(dataset.X, columns=names)
 
 
-def rows_of(
+def _rows_of(
     data: str,
     labels: str | None,
     classifier: "TailbatchClassifier",
@@ -366,16 +366,16 @@ def rows_of(
             "frame or a file, or predict in Python"
         )
     if not Path(data).is_file() or not is_table(data):
-        dataset = aligned(load_for_command(data, labels), columns.feature_names, names)
+        dataset = aligned(_load_for_command(data, labels), columns.feature_names, names)
         features = _frame_of(dataset) if classifier.columns_ is None else dataset.X
         return features, dataset.Y, None
     try:
         frame, notices = read_for(columns, Path(data), as_text)
     except EmptyTableError:
         raise DataError(f"{data} has no rows to predict") from None
-    with advice_of_fit(data):
+    with _advice_of_fit(data):
         features, more = columns.transform(frame)
-    note(*notices, *more)
+    _note(*notices, *more)
     if classifier.columns_ is None:
         import pandas as pd
 
@@ -383,20 +383,20 @@ def rows_of(
     if not labeled:
         return features, None, frame
     try:
-        Y, notices = labels_for(frame, columns, names, label_option(labels))
+        Y, notices = labels_for(frame, columns, names, _label_option(labels))
     except DataError as error:
         raise DataError(f"{data}: {error}") from None
-    note(*notices)
+    _note(*notices)
     return features, Y, frame
 
 
 @contextmanager
-def advice_of_fit(data: str) -> Iterator[None]:
+def _advice_of_fit(data: str) -> Iterator[None]:
     """Name a file in errors about its columns, for commands that read them as `fit` was told to."""
     asked = []
 
     def option_of_fit(name: str, value: Any) -> str | None:
-        option = as_option({"kinds": "--kinds", "missing": "--missing"}, name, value)
+        option = _as_option({"kinds": "--kinds", "missing": "--missing"}, name, value)
         asked.extend([option] if option else [])
         return option
 
@@ -411,7 +411,7 @@ def advice_of_fit(data: str) -> Iterator[None]:
             raise DataError(f"{data}: {problem if options else error}") from None
 
 
-def kept_columns(
+def _kept_columns(
     frame: "pd.DataFrame | None", names: list[str] | None, data: str
 ) -> "pd.DataFrame":
     """Return the columns of a table to copy next to the predictions."""
@@ -430,7 +430,7 @@ def kept_columns(
     return frame[names].reset_index(drop=True)
 
 
-def write_table(table: "pd.DataFrame", out: Path, suffix: str = "") -> None:
+def _write_table(table: "pd.DataFrame", out: Path, suffix: str = "") -> None:
     """Write a table as CSV or Parquet by the suffix, replacing the file atomically."""
     from tailbatch.files import replacing
     from tailbatch.report.page import csv_text
@@ -443,11 +443,11 @@ def write_table(table: "pd.DataFrame", out: Path, suffix: str = "") -> None:
 
 
 def _summarize(classifier: "TailbatchClassifier", out: Path) -> None:
-    from tailbatch.cli.display import scores_text
+    from tailbatch.cli.display import _scores_text
     from tailbatch.estimator.decisions import decision_said
 
     best = classifier.history_[classifier.best_epoch_ - 1]
-    scores = "".join(f", {text}" for text in scores_text(best))
+    scores = "".join(f", {text}" for text in _scores_text(best))
     typer.echo(f"Best epoch {best.number} of {len(classifier.history_)}{scores}")
     if classifier.selection_pressure == "auto":
         typer.echo(f"Selection pressure {classifier.selection_pressure_:g} was best")

@@ -73,7 +73,7 @@ MissingOption = Annotated[
 ]
 
 
-def load_for_command(
+def _load_for_command(
     name_or_path: str,
     labels: str | None,
     missing: Missing = Missing.IMPUTE,
@@ -88,18 +88,18 @@ def load_for_command(
     logging.getLogger("tailbatch.data").setLevel(logging.ERROR)
     logging.getLogger("tailbatch.estimator").setLevel(logging.ERROR)
     if not Path(name_or_path).is_file() and name_or_path.casefold() in catalog.catalog():
-        fetched(name_or_path)
+        _fetched(name_or_path)
     return load_dataset(
         name_or_path,
-        labels=label_option(labels),
+        labels=_label_option(labels),
         missing=missing.value,
         text=tuple(text or ()),
-        kinds=kinds_option(kinds),
+        kinds=_kinds_option(kinds),
         encoder=encoder,
     )
 
 
-def fetched(name: str) -> Path:
+def _fetched(name: str) -> Path:
     """Return the file of a known dataset, with a progress bar while it downloads."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -116,14 +116,8 @@ def fetched(name: str) -> Path:
         )
 
 
-def label_option(text: str | None) -> int | str | list[str] | None:
-    """Parse --labels: a number, a list of columns, or one name.
-
-    Examples
-    --------
-    >>> label_option("-5"), label_option("a,b"), label_option("tags:,")
-    (-5, ['a', 'b'], 'tags:,')
-    """
+def _label_option(text: str | None) -> int | str | list[str] | None:
+    """Parse --labels: a number, a list of columns, or one name."""
     if text is None:
         return None
     try:
@@ -137,14 +131,8 @@ def label_option(text: str | None) -> int | str | list[str] | None:
     return text.split(",")
 
 
-def kinds_option(entries: list[str] | None) -> dict[str, str]:
-    """Parse the kinds of columns that --kinds gives.
-
-    Examples
-    --------
-    >>> kinds_option(["price=number", "made=date:%d/%m/%Y"])
-    {'price': 'number', 'made': 'date:%d/%m/%Y'}
-    """
+def _kinds_option(entries: list[str] | None) -> dict[str, str]:
+    """Parse the kinds of columns that --kinds gives."""
     kinds = {}
     for entry in entries or ():
         name, equals, kind = entry.rpartition("=")
@@ -154,13 +142,13 @@ def kinds_option(entries: list[str] | None) -> dict[str, str]:
     return kinds
 
 
-def note(*notices: str) -> None:
+def _note(*notices: str) -> None:
     """Print notices on stderr, with option names in place of argument names."""
     for notice in notices:
         typer.echo(f"Note: {printable(notice)}", err=True)
 
 
-def print_json(value: object) -> None:
+def _print_json(value: object) -> None:
     """Print a value as JSON, with null for numbers that are not finite."""
     typer.echo(json.dumps(_plain(value), indent=2))
 
@@ -176,16 +164,11 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def as_option(options: Mapping[str, str], name: str, value: Any = None) -> str | None:
+def _as_option(options: Mapping[str, str], name: str, value: Any = None) -> str | None:
     """Return a setting as an option of the command, None if it has none.
 
     `options` are the command's, by the names of the settings in Python; name and value are as for
     `tailbatch.errors.setting`.
-
-    Examples
-    --------
-    >>> as_option({"kinds": "--kinds"}, "kinds", {"an id": "ignore"}), as_option({}, "decay", 0.9)
-    ("--kinds 'an id=ignore'", None)
     """
     option = options.get(name.rstrip("="))
     if option is None or value is None:
@@ -194,14 +177,8 @@ def as_option(options: Mapping[str, str], name: str, value: Any = None) -> str |
     return f"{option} {shlex.quote(','.join(pairs) or str(value))}"
 
 
-def named_value(text: str) -> tuple[str, Any]:
-    """Return the name and value of NAME=VALUE; a value that is not JSON is text.
-
-    Examples
-    --------
-    >>> named_value("latent=64"), named_value("gate=linear")
-    (('latent', 64), ('gate', 'linear'))
-    """
+def _named_value(text: str) -> tuple[str, Any]:
+    """Return the name and value of NAME=VALUE; a value that is not JSON is text."""
     name, _, value = text.partition("=")
     try:
         return name, json.loads(value)
@@ -209,40 +186,22 @@ def named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def named_table(text: str) -> dict[str, Any]:
-    """Return the study entry for NAME:OPTION=VALUE:OPTION=VALUE.
-
-    Examples
-    --------
-    >>> named_table("weighted_bce:power=1:max_weight=20")
-    {'name': 'weighted_bce', 'power': 1, 'max_weight': 20}
-    """
+def _named_table(text: str) -> dict[str, Any]:
+    """Return the study entry for NAME:OPTION=VALUE:OPTION=VALUE."""
     name, *settings = text.split(":")
     for setting in settings:
         if "=" not in setting:
             raise StudyError(
                 f"a setting of {name} is OPTION=VALUE, as in weighted_bce:power=1, got {text!r}"
             )
-    return {"name": name, **dict(map(named_value, settings))}
+    return {"name": name, **dict(map(_named_value, settings))}
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number and its noun, plural unless the number is one.
-
-    Examples
-    --------
-    >>> count(1, "row"), count(1200, "row")
-    ('1 row', '1,200 rows')
-    """
+def _count(number: int, noun: str) -> str:
+    """Return a number and its noun, plural unless the number is one."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def number(value: float, digits: int = 2) -> str:
-    """Return a number with thousands separators, or a dash if there is none.
-
-    Examples
-    --------
-    >>> number(1234.5), number(float("nan")), number(7, 0)
-    ('1,234.50', '-', '7')
-    """
+def _number(value: float, digits: int = 2) -> str:
+    """Return a number with thousands separators, or a dash if there is none."""
     return f"{value:,.{digits}f}" if math.isfinite(value) else "-"

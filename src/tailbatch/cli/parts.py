@@ -19,7 +19,7 @@ _STATE = "not-complete.json"
 
 
 @dataclass(frozen=True)
-class PartedFile:
+class _PartedFile:
     """A table that is written part by part into a folder beside it, and joined at the end.
 
     Each part is a file of its own, written whole or not at all. The folder, ``<name>.partial``, says by

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.models import Folder, advice_of_fit, kept_columns, rows_of
-from tailbatch.cli.options import Data, Labels, count, note
+from tailbatch.cli.models import Folder, _advice_of_fit, _kept_columns, _rows_of
+from tailbatch.cli.options import Data, Labels, _count, _note
 from tailbatch.errors import DataError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailbatch.cli.parts import PartedFile
+    from tailbatch.cli.parts import _PartedFile
     from tailbatch.estimator import TailbatchClassifier
 
 commands = typer.Typer()
@@ -100,8 +100,8 @@ def _predict(
         raise DataError(f"--ray needs a Parquet file, and {data} is not one")
     else:
         rows = _predict_dataset(job, classifier, data, labels)
-    names = count(len(classifier.label_names_), "label")
-    typer.echo(f"{count(rows, 'row')} and {names} in {printable(str(out))}")
+    names = _count(len(classifier.label_names_), "label")
+    typer.echo(f"{_count(rows, 'row')} and {names} in {printable(str(out))}")
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class _Job:
     digits: int
     rows_of_a_part: int
 
-    def parted(self) -> "PartedFile":
+    def parted(self) -> "_PartedFile":
         """Return the output in parts, which another file or model would change."""
         from tailbatch import __version__
-        from tailbatch.cli.parts import PartedFile
+        from tailbatch.cli.parts import _PartedFile
 
         status = self.data.stat()
         model = b"".join(path.read_bytes() for path in sorted(self.folder.glob("*.safetensors")))
@@ -131,7 +131,7 @@ class _Job:
             "bytes": status.st_size,
             "version": __version__,
         }
-        return PartedFile(self.out, told)
+        return _PartedFile(self.out, told)
 
     def values(self, classifier: "TailbatchClassifier", features: Any) -> "pd.DataFrame":
         """Return what is predicted, a row each."""
@@ -163,12 +163,12 @@ def _predict_dataset(
     """Predict the rows of a file that is no table, and is read whole."""
     import pandas as pd
 
-    from tailbatch.cli.models import write_table
+    from tailbatch.cli.models import _write_table
 
-    features, _, frame = rows_of(data, labels, classifier)
-    kept = kept_columns(frame, list(job.keep), data)
+    features, _, frame = _rows_of(data, labels, classifier)
+    kept = _kept_columns(frame, list(job.keep), data)
     values = job.values(classifier, features)
-    write_table(pd.concat([kept, values], axis=1), job.out)
+    _write_table(pd.concat([kept, values], axis=1), job.out)
     return len(values)
 
 
@@ -197,17 +197,17 @@ def _stopped_clearly(
 
 
 def _predict_table(
-    job: _Job, classifier: "TailbatchClassifier", parted: "PartedFile", overwrite: bool
+    job: _Job, classifier: "TailbatchClassifier", parted: "_PartedFile", overwrite: bool
 ) -> int:
-    from tailbatch.cli.display import scoring_bar
+    from tailbatch.cli.display import _scoring_bar
 
     begun, done = parted.begun(overwrite=overwrite), 0
     while done in begun:
         done += 1
     rows = done * job.rows_of_a_part
     if done:
-        typer.echo(f"Resuming after {count(rows, 'row')} of {job.data}", err=True)
-    with scoring_bar() as shown:
+        typer.echo(f"Resuming after {_count(rows, 'row')} of {job.data}", err=True)
+    with _scoring_bar() as shown:
         told = _Told()
 
         def tables() -> Iterator["pd.DataFrame"]:
@@ -232,7 +232,7 @@ class _Told:
             what = "".join(letter for letter in notice.partition(":")[0] if not letter.isdigit())
             if what not in self._heard:
                 self._heard.add(what)
-                note(f"from row {first:,} on: {notice}" if first else notice)
+                _note(f"from row {first:,} on: {notice}" if first else notice)
 
 
 def _part_tables(
@@ -257,7 +257,7 @@ def _part_tables(
             if end is not None and piece.first >= end:
                 break
             told(piece.first, piece.notices)
-            with advice_of_fit(str(job.data)):
+            with _advice_of_fit(str(job.data)):
                 values, notices = scores.of(piece, partial(job.values, classifier))
             told(piece.first, notices)
             kept = _kept(piece.kept, as_text=job.out.suffix == ".csv")
@@ -291,10 +291,10 @@ def _kept(columns: "pd.DataFrame", *, as_text: bool) -> "pd.DataFrame":
 
 
 def _on_ray(
-    job: _Job, classifier: "TailbatchClassifier", parted: "PartedFile", overwrite: bool, ray: str
+    job: _Job, classifier: "TailbatchClassifier", parted: "_PartedFile", overwrite: bool, ray: str
 ) -> int:
     """Let a Ray cluster score the row groups of a Parquet file; its machines share the folders."""
-    from tailbatch.cli.display import scoring_bar
+    from tailbatch.cli.display import _scoring_bar
     from tailbatch.estimator.scoring import TableScores
     from tailbatch.integrations.ray import RayExecutor
 
@@ -306,7 +306,7 @@ def _on_ray(
     # Workers have a working directory of their own.
     job = replace(job, folder=job.folder.resolve(), data=job.data.resolve())
     parted = replace(parted, path=job.out.resolve())
-    with RayExecutor.connected(ray), scoring_bar() as shown:
+    with RayExecutor.connected(ray), _scoring_bar() as shown:
         executor = RayExecutor()
         try:
             calls = [executor.submit(_score_run, job, parted, run) for run in todo]
@@ -320,7 +320,7 @@ def _on_ray(
     return rows
 
 
-def _score_run(job: _Job, parted: "PartedFile", run: range) -> list[tuple[int, Sequence[str]]]:
+def _score_run(job: _Job, parted: "_PartedFile", run: range) -> list[tuple[int, Sequence[str]]]:
     """Score some parts on a worker; return the notices."""
     notices: list[tuple[int, Sequence[str]]] = []
     tables = _part_tables(

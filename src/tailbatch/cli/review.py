@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailbatch.cli.models import Folder, kept_columns, rows_of
-from tailbatch.cli.options import FORMATS, Add, count
+from tailbatch.cli.models import Folder, _kept_columns, _rows_of
+from tailbatch.cli.options import FORMATS, Add, _count
 from tailbatch.errors import DataError, ModelError, did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _suggest(
         strategy=strategy.value,
         explore=explore,
         reviewed=cells,
-        labeled=None if labeled is None else rows_of(labeled, None, classifier)[0],
+        labeled=None if labeled is None else _rows_of(labeled, None, classifier)[0],
         seed=seed,
     )
     write_review(table, chosen, out, tags=tags)
@@ -154,12 +154,12 @@ def _pool(
     from tailbatch.estimator.inputs import columns_of
 
     try:
-        features, _, frame = rows_of(pool, None, classifier, as_text=keep or ())
+        features, _, frame = _rows_of(pool, None, classifier, as_text=keep or ())
     except DataError as error:
         if "has no rows" not in str(error):
             raise
         raise DataError(f"{pool} has no rows to choose from: give unlabeled rows") from None
-    kept_columns(frame, keep, pool)  # says what is wrong with a name
+    _kept_columns(frame, keep, pool)  # says what is wrong with a name
     if frame is None:
         return features, features, features
     columns = columns_of(classifier.columns_, getattr(classifier, "feature_names_in_", None))
@@ -209,9 +209,9 @@ def _say_what_changed(
 
 def _say_what_to_review(chosen: "Suggestions", out: Path) -> None:
     random, name = int(chosen.is_random.sum()), printable(str(out))
-    asked = count(int(chosen.asked.sum()), "question")
+    asked = _count(int(chosen.asked.sum()), "question")
     typer.echo(
-        f"{count(len(chosen), 'row')} in {name}: {len(chosen) - random:,} suggested, {random:,} at "
+        f"{_count(len(chosen), 'row')} in {name}: {len(chosen) - random:,} suggested, {random:,} at "
         f"random, {asked}"
     )
     typer.echo(f"Next: tailbatch review {shlex.quote(name)}")
@@ -229,10 +229,10 @@ def _reviewed_rows(
 
 def _reviewed_in_words(reviewed: dict[str, Any]) -> str:
     """Say how many answers are added, and which of them count where the model is judged."""
-    answers = count(int((reviewed["Y_reviewed"] == reviewed["Y_reviewed"]).sum()), "answer")
+    answers = _count(int((reviewed["Y_reviewed"] == reviewed["Y_reviewed"]).sum()), "answer")
     random = int(reviewed["origin"].any(axis=1).sum())
     return (
-        f"added {answers} of {count(len(reviewed['Y_reviewed']), 'reviewed row')}; thresholds, "
+        f"added {answers} of {_count(len(reviewed['Y_reviewed']), 'reviewed row')}; thresholds, "
         f"probabilities and metrics rest on rows drawn at random, of these {random:,}"
     )
 
@@ -325,7 +325,7 @@ def _show(sheet: "Sheet", row: int, console: "Console") -> None:
         cut = "..." if len(cell) > _LONGEST else ""
         console.print(Text.assemble((f"{printable(name)}: ", "bold"), f"{text}{cut}"))
     if len(cells) > _CELLS:
-        console.print(Text(f"and {count(len(cells) - _CELLS, 'column')} more", style="dim"))
+        console.print(Text(f"and {_count(len(cells) - _CELLS, 'column')} more", style="dim"))
     console.print(Text(printable(str(sheet.cell(row, WHY))), style="dim"))
 
 
@@ -372,11 +372,11 @@ def _summarize(sheet: "Sheet", console: "Console") -> None:
     console.print()
     for label, values in answers.items():
         typer.echo(
-            f"{printable(label)}: {count(int(sum(values)), 'positive')} in {len(values):,} reviewed"
+            f"{printable(label)}: {_count(int(sum(values)), 'positive')} in {len(values):,} reviewed"
         )
     left = sum(sheet.is_open(question) for question in sheet.questions)
     name = printable(str(sheet.path))
     if left:
-        typer.echo(f"{count(left, 'question')} left: tailbatch review {name}")
+        typer.echo(f"{_count(left, 'question')} left: tailbatch review {name}")
     else:
         typer.echo(f"Next: tailbatch fit DATA --add {name} --out MODEL")

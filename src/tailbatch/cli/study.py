@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tailbatch import defaults
-from tailbatch.cli.models import write_table
+from tailbatch.cli.models import _write_table
 from tailbatch.cli.options import (
     EncoderOption,
     Kinds,
@@ -26,9 +26,9 @@ from tailbatch.cli.options import (
     Missing,
     MissingOption,
     Text,
-    kinds_option,
-    label_option,
-    named_table,
+    _kinds_option,
+    _label_option,
+    _named_table,
 )
 from tailbatch.errors import ResultError, StudyError, printable, require
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from tailbatch.cli.study_display import Live
+    from tailbatch.cli.study_display import _Live
     from tailbatch.study import Study, StudyOutcome
 
 commands = typer.Typer()
@@ -144,7 +144,7 @@ def _compare(
         _refuse_missing_file(name)
     columns = Columns(
         text=text or (),
-        kinds=kinds_option(kinds) or {},
+        kinds=_kinds_option(kinds) or {},
         missing=missing.value,
         encoder=encoder,
     )
@@ -152,10 +152,10 @@ def _compare(
     with _watched(title, store, workers, ray) as (executor, count, live):
         result = compare(
             data,
-            label_option(labels),
+            _label_option(labels),
             columns=columns,
-            models=[named_table(text) for text in _names(models)],
-            losses=[named_table(text) for text in _names(losses)] or None,
+            models=[_named_table(text) for text in _names(models)],
+            losses=[_named_table(text) for text in _names(losses)] or None,
             strategies=_names(strategies),
             selection_pressures=_names(selection_pressures) or None,
             preparations=_names(preparations),
@@ -182,12 +182,12 @@ def _demo(store: StoreOption = Path("tailbatch-demo"), workers: WorkersOption = 
 
       tailbatch demo
     """
-    from tailbatch.cli.display import show_beside
+    from tailbatch.cli.display import _show_beside
     from tailbatch.study import load_study
 
     typer.echo("Fitting debtags: package descriptions and their tags.", err=True)
     scores, rare = _beside_logistic_regression()
-    show_beside(scores, rare)
+    _show_beside(scores, rare)
     _run(load_study("demo"), store, workers, None)
 
 
@@ -249,7 +249,7 @@ def _report(
     typer.echo(f"Report: {printable(str(out))}")
     for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path is not None:
-            write_table(records.frame(study), path, suffix)
+            _write_table(records.frame(study), path, suffix)
             typer.echo(f"Runs: {printable(str(path))}")
 
 
@@ -261,10 +261,10 @@ def _list_studies() -> None:
 
       tailbatch study list
     """
-    from tailbatch.cli.study_display import show_studies
+    from tailbatch.cli.study_display import _show_studies
     from tailbatch.study import known_studies, load_study
 
-    show_studies([load_study(name) for name in known_studies()])
+    _show_studies([load_study(name) for name in known_studies()])
 
 
 @app.command("show")
@@ -275,10 +275,10 @@ def _show(name: StudyArgument, quick: QuickOption = False) -> None:
 
       tailbatch study show table-2 --quick
     """
-    from tailbatch.cli.study_display import show_study
+    from tailbatch.cli.study_display import _show_study
     from tailbatch.study import load_study
 
-    show_study(load_study(name, quick=quick))
+    _show_study(load_study(name, quick=quick))
 
 
 @app.command("run")
@@ -314,14 +314,14 @@ def _status(store: StoreOption = Path("tailbatch-store")) -> None:
 
       tailbatch study status --store records
     """
-    from tailbatch.cli.study_display import show_status
+    from tailbatch.cli.study_display import _show_status
     from tailbatch.results import ResultStore
     from tailbatch.study import study_progress
 
     studies = study_progress(ResultStore(store))
     if not studies:
         raise ResultError(f"there is no study in {store}: start one with `tailbatch study run`")
-    show_status(studies)
+    _show_status(studies)
 
 
 @app.command("export")
@@ -378,12 +378,12 @@ def _run(study: "Study", folder: Path, workers: int | None, ray: str | None) -> 
 @contextmanager
 def _watched(
     title: str, folder: Path, workers: int | None, ray: str | None
-) -> Iterator[tuple[Callable[[], Executor], int, "Live"]]:
+) -> Iterator[tuple[Callable[[], Executor], int, "_Live"]]:
     """Yield what makes the workers, their number, and a display to tell the progress to."""
-    from tailbatch.cli.study_display import Live
+    from tailbatch.cli.study_display import _Live
 
     with _engine(workers, ray) as (executor, count):
-        live = Live(title, folder, count)
+        live = _Live(title, folder, count)
         try:
             with _terminable(), live:
                 yield executor, count, live
@@ -399,14 +399,14 @@ def _report_on(outcome: "StudyOutcome", folder: Path) -> None:
 
     # The report says what it leaves out.
     logging.getLogger("tailbatch").setLevel(logging.ERROR)
-    display.failures(outcome.failures)
+    display._failures(outcome.failures)
     if outcome.failures and not outcome.done + outcome.skipped:
         raise typer.Exit(1)  # there is nothing to report
     page = folder / f"{outcome.plan.name}.html"
     # Another study may have taken the name meanwhile, so the report is on the runs done here.
     records = ResultStore(folder, outcome.plan)
     sections = write_report(records, page, study=outcome.plan.name)
-    display.summary(sections)
+    display._summary(sections)
     typer.echo(f"Report: {printable(str(page))}")
     if outcome.failures:
         raise typer.Exit(1)

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column, Table
 from rich.text import Text
 
-from tailbatch.cli.display import table_of
-from tailbatch.cli.options import count
+from tailbatch.cli.display import _table_of
+from tailbatch.cli.options import _count
 from tailbatch.errors import printable
 from tailbatch.registry import plain_names
 from tailbatch.results import NO_BATCHES, RunFailure, RunSpec, pressure_text
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _EVERY = 10  # seconds between lines if the output is not a terminal
 
 
-def show_studies(studies: Iterable[Study]) -> None:
+def _show_studies(studies: Iterable[Study]) -> None:
     """Print the studies by name."""
-    table = table_of("study", ">runs", "what", roomy=True)
+    table = _table_of("study", ">runs", "what", roomy=True)
     for study in studies:
-        table.add_row(study.name, f"{_count(study):,}", study.title)
+        table.add_row(study.name, f"{_n_runs(study):,}", study.title)
     console = Console(highlight=False)
     console.print(table)
     console.print("Next: tailbatch study run NAME --quick", style="bold")
 
 
-def show_study(study: Study) -> None:
+def _show_study(study: Study) -> None:
     """Print what a study compares."""
     table = Table.grid(padding=(0, 2))
     for name in ("datasets", "preparations", "models", "strategies", "selection_pressures"):
@@ -49,15 +49,15 @@ def show_study(study: Study) -> None:
     table.add_row("seeds", ", ".join(map(str, study.seeds)))
     table.add_row("epochs", str(study.plan.epochs))
     table.add_row("batch size", ", ".join(map(str, study.batch_sizes or [study.plan.batch_size])))
-    table.add_row("runs", f"{_count(study):,}")
+    table.add_row("runs", f"{_n_runs(study):,}")
     console = Console(highlight=False)
     console.print(Text(printable(study.title or study.name), style="bold"))
     console.print(table)
 
 
-def show_status(studies: Mapping[str, StudyProgress]) -> None:
+def _show_status(studies: Mapping[str, StudyProgress]) -> None:
     """Print the progress of studies, and the runs in progress."""
-    table = table_of(
+    table = _table_of(
         "study", ">runs done", ">in progress", ">failed", "time left, one core", roomy=True
     )
     for name, progress in studies.items():
@@ -78,7 +78,7 @@ def show_status(studies: Mapping[str, StudyProgress]) -> None:
         console.print(Text(f"{printable(_name_of(spec))}: {epochs}{planned} epochs done"))
 
 
-class Live(logging.Handler):
+class _Live(logging.Handler):
     """Progress of a study: bars on a terminal, otherwise an occasional line; warnings are above it."""
 
     def __init__(self, title: str, folder: Path, workers: int) -> None:
@@ -158,12 +158,12 @@ class Live(logging.Handler):
         self._bars.update(self._tasks[name], completed=completed, total=total, note=note)
 
 
-def failures(failed: Sequence[RunFailure]) -> None:
+def _failures(failed: Sequence[RunFailure]) -> None:
     """List the runs that failed, grouped by message."""
     if not failed:
         return
     console = Console(highlight=False, stderr=True)
-    console.print(Text(f"{count(len(failed), 'run')} failed:", style="bold red"))
+    console.print(Text(f"{_count(len(failed), 'run')} failed:", style="bold red"))
     by_message: dict[str, list[str]] = {}
     for failure in failed:
         by_message.setdefault(failure.message, []).append(_name_of(failure.spec))
@@ -173,13 +173,13 @@ def failures(failed: Sequence[RunFailure]) -> None:
         console.print(Text(f"  {printable(names[0])}{more}: {message}"))
 
 
-def summary(sections: "Iterable[Section]") -> None:
+def _summary(sections: "Iterable[Section]") -> None:
     """Print the terminal output of a report's sections: tables and sentences."""
     console = Console(highlight=False)
     for brief in (section.brief for section in sections if section.brief is not None):
         if brief.rows:
             first, *rest = brief.header
-            table = table_of(first, *(f">{name}" for name in rest), roomy=True)
+            table = _table_of(first, *(f">{name}" for name in rest), roomy=True)
             _fit(table, brief, console)
             for row in brief.rows:
                 table.add_row(*(_cell(text, bold, console) for text, bold in row))
@@ -229,7 +229,7 @@ def _name_of(spec: RunSpec) -> str:
     return f"{spec.dataset} {model}{arm}, fold {spec.fold}, seed {spec.seed}"
 
 
-def _count(study: Study) -> int:
+def _n_runs(study: Study) -> int:
     return len(study.specs({source.name: "" for source in study.sources}))
 
 
