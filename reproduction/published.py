@@ -165,6 +165,33 @@ def direction_counts(cells: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFram
     return pd.DataFrame(flags).groupby(keys, sort=False).sum()
 
 
+def far_from_printed(cells: pd.DataFrame) -> tuple[int, int]:
+    """Return in how many cells of `directions` our random is not close to the printed one and better.
+
+    Then the number of cells where it is not close.
+
+    Examples
+    --------
+    >>> cells = pd.DataFrame({"metric": "one_error", "random": 0.5, "ours_random": [0.4, 0.6, 0.51]})
+    >>> far_from_printed(cells)
+    (1, 2)
+    """
+    difference = cells["ours_random"] - cells["random"]
+    far = difference.abs() > CLOSE
+    return int((far & (cells["metric"].map(sign) * difference > 0)).sum()), int(far.sum())
+
+
+def printed_change(cells: pd.DataFrame) -> float:
+    """Return the printed change of the average over cells of one metric, in percent.
+
+    Examples
+    --------
+    >>> round(printed_change(pd.DataFrame({"random": [0.1, 0.3], "adaptive": [0.2, 0.4]})), 6)
+    50.0
+    """
+    return float(100 * (cells["adaptive"].mean() / cells["random"].mean() - 1))
+
+
 def printed_facts(datasets: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Return one row per dataset and fact: what the paper prints (Table 1) and what was measured.
 

@@ -13,7 +13,7 @@ from itertools import pairwise, product
 import pandas as pd
 from reproduction.cells import at_both_rates, facts_of, gain_at
 from reproduction.few_epochs.page import budgets as by_budget
-from reproduction.few_epochs.studies import BUDGETS, PREPARATIONS
+from reproduction.few_epochs.studies import BUDGETS, LATER, LATER_EPOCHS, PREPARATIONS, later
 from reproduction.few_epochs.studies import rates as choose_rates
 from reproduction.figures.page import complete
 from reproduction.measures import (
@@ -30,7 +30,7 @@ from reproduction.measures import (
     where_all_ran,
 )
 from reproduction.published import direction_counts, directions
-from reproduction.records import committed, runs_of
+from reproduction.records import committed, lacking, runs_of
 from reproduction.text import (
     ADAPTIVE,
     BALANCED,
@@ -353,8 +353,35 @@ def convergence(answers: Answers) -> str:
             levels,
             table(["learner", *titles, "minority AP, %", "Macro-AP, %"], reached),
             "[Dataset by dataset](reproduction/claims.md#at-convergence-dataset-by-dataset).",
+            *_later_not_run(answers),
         ]
     )
+
+
+def _later_not_run(answers: Answers) -> Iterator[str]:
+    """Say what is planned of the authors' later selectors and was not run, and what it would cost."""
+    converged = [spec for spec in lacking("convergence") if spec.strategy in LATER]
+    few = {
+        epochs: [
+            spec
+            for data, loss in product(PREPARATIONS, _LOSSES)
+            for study in later(epochs, data, loss)
+            for spec in study.specs(defaultdict(str))
+        ]
+        for epochs, runs in answers.budgets.items()
+        if epochs in LATER_EPOCHS and not set(LATER) & {arm.strategy for arm in runs["arm"]}
+    }
+    costs = [("at convergence", *hours_of(converged, seconds_an_epoch(answers.converged)))]
+    costs += [
+        (f"with {_epochs(epochs)}", *hours_of(specs, seconds_an_epoch(answers.budgets[epochs])))
+        for epochs, specs in few.items()
+    ]
+    said = [f"{runs} runs {where} ({hours:.2g} h)" for where, hours, runs in costs if runs]
+    if said:
+        yield (
+            "The authors' later selectors, `uncertainty` and `d2ace`, are planned and were not run: "
+            f"{listed(said)}, by the seconds of an epoch in the records."
+        )
 
 
 def _recipe(runs: pd.DataFrame) -> str:

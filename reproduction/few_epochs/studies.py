@@ -37,6 +37,7 @@ ALL = (*FEW, "uniform", "balanced", "class_aware")
 TWO = ("random", "importance")
 #: Later selectors of the paper's authors (arXiv 2412.16521 and 2605.09400), at their papers' settings.
 LATER = ("uncertainty", "d2ace")
+LATER_EPOCHS = (1, 3)
 #: The strategies by budget: fewer where runs take longer.
 ARMS = {1: ALL, 3: ALL, 10: FEW, 30: TWO}
 #: Settings of `importance` beside its defaults, to choose between on validation rows.
