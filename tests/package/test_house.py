@@ -13,10 +13,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
 
 # What is still too large, with what it must not exceed until it is not.
 NOT_YET = {
-    "lines of src, new modules aside": 34_407,
-    "files": 142,
-    "public top-level definitions": 507,
-    "functions to the first step of fit": 164,
+    "lines of src, new modules aside": 34_151,
+    "files": 141,
+    "functions to the first step of fit": 161,
     "files to the first step of fit": 31,
 }
 
