@@ -37,7 +37,8 @@ def defaults_of(door):
     ("setting", "value", "doors"),
     [
         ("epochs", None, ["classifier", "fit", "compare", "command"]),
-        ("batch_size", defaults.BATCH_SIZE, ["make_selector", "classifier", "fit", "plan"]),
+        ("batch_size", defaults.BATCH_SIZE, ["make_selector", "plan"]),
+        ("batch_size", None, ["classifier", "fit"]),
         ("warm_up_epochs", None, ["make_selector", "classifier", "fit"]),
         ("weight_decay", None, ["classifier"]),
         ("lr", None, ["classifier", "fit", "compare", "command"]),
