@@ -162,3 +162,8 @@ def test_what_a_cluster_cannot_score_is_said(scored):
     (scored / "new.csv").write_text("a,b,c\n1,2,3\n")
     with pytest.raises(DataError, match="can only be read from its start; save it as Parquet"):
         predict(scored / "model", scored / "new.csv", "--out", scored / "x.csv", "--ray", "auto")
+    pd.DataFrame({"a": [], "b": [], "c": []}).to_parquet(scored / "none.parquet")
+    with pytest.raises(DataError, match=r"none\.parquet has no rows"):
+        predict(
+            scored / "model", scored / "none.parquet", "--out", scored / "x.csv", "--ray", "auto"
+        )

@@ -50,10 +50,9 @@ def cluster():
     time.sleep(10)
     nodes += [start(f"--address={address}", "--num-cpus=1") for _ in range(2)]
     yield address
-    for node in nodes:
-        os.killpg(node.pid, signal.SIGTERM)
-    for node in nodes:
-        node.wait(60)
+    for node in reversed(nodes):
+        os.killpg(node.pid, signal.SIGKILL)  # with all that the node has started
+        node.wait()
 
 
 @pytest.mark.slow

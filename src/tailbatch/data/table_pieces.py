@@ -97,6 +97,8 @@ class TablePieces:
         with self._opened() as (file, _, starts):
             ends = [-(-start // self.rows) * self.rows for start in starts]
             ends[-1] = file.metadata.num_rows
+        if not ends[-1]:
+            raise EmptyTableError(f"{self.path} has no rows")
         return [range(start, end) for start, end in pairwise(ends) if end > start]
 
     # ---- Parquet ---------------------------------------------------------------------------
