@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ def test_spark_scores_what_the_estimator_does(tmp_path, monkeypatch):
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java")
     X = fitted(tmp_path, monkeypatch)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # else what is first on the path
     X.to_parquet("new.parquet")
     names = {}
     exec(recipe(), names)
