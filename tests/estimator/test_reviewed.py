@@ -102,7 +102,8 @@ def test_reviewed_rows_come_in_any_container(container):
 
 def test_the_flag_is_saved_and_told(fitted, tmp_path, card_of):
     fitted.save(tmp_path)
-    assert TailbatchClassifier.load(tmp_path).facts_["suggested_rows"] == 50
+    facts = TailbatchClassifier.load(tmp_path).facts_
+    assert (facts["suggested_rows"], facts["held_out_rows"]) == (50, 160)
     assert "50 of the training rows were suggested for review by a model" in card_of(fitted)
     plain = TailbatchClassifier(**{**FAST, "plan__steps": 4}).fit(*rows(60))
     assert plain.facts_["suggested_rows"] == 0

@@ -378,9 +378,9 @@ class MultiLabelDataset:
     @property
     def measurable(self) -> IntArray:
         """The numbers of the rows with a label that is known and a random sample."""
-        if self.suggested is None:
-            return np.arange(self.n_samples)
         left_out: Any = self.measured.missing
+        if left_out is None:
+            return np.arange(self.n_samples)
         return np.flatnonzero(np.asarray(left_out.sum(axis=1)).ravel() < self.n_labels)
 
     @property

@@ -63,7 +63,7 @@ def training_facts(
         "training_rows": train.n_samples,
         "suggested_rows": train.n_samples - unpicked.n_samples,
         "validation_rows": parts.validation.n_samples,
-        "held_out_rows": 0 if held_out is None else held_out.rows.n_samples,
+        "held_out_rows": 0 if held_out is None else len(held_out.rows.measurable),
         "parts": 0 if held_out is None or held_out.part is None else int(held_out.part.max()) + 1,
         "tuned_for": None if tuned_for is None else list(tuned_for),
         "features": train.n_features,
