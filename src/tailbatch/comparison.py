@@ -144,8 +144,7 @@ def compare(
     )
     for notice in _check_data(study, place):
         _log.warning("%s", notice)
-    if executor is None:
-        executor = ThisProcess if workers == 1 else partial(WorkerPool, workers)
+    executor = executor or (ThisProcess if workers == 1 else partial(WorkerPool, workers))
     with _told(progress) as listen:
         outcome = run_study(study, place, executor, workers=workers, listen=listen, own_name=True)
     result = Comparison(ResultStore(place.path, outcome.plan), outcome, kept)
@@ -428,9 +427,8 @@ def _datasets(
 ) -> Iterable[MultiLabelDataset | dict[str, Any] | str]:
     """Yield the datasets given to `compare`."""
     if isinstance(X, str | Path):
-        read = vars(columns) if columns else {}
-        usual = vars(Columns())
-        table = {key: value for key, value in read.items() if value != usual[key]}
+        given, usual = vars(columns or Columns()), vars(Columns())
+        table = {key: value for key, value in given.items() if value != usual[key]}
         table |= {} if Y is None else {"labels": list(Y) if isinstance(Y, tuple) else Y}
         yield {"path": str(X), **table} if table else str(X)
     elif isinstance(X, Sequence) and all(isinstance(x, MultiLabelDataset | str | Path) for x in X):
@@ -454,6 +452,8 @@ def _from_two(X: Any, Y: Any, columns: Columns, name: str) -> MultiLabelDataset:
         return replace(dataset, X=stored_by_values(dataset.X))
     if not hasattr(Y, "shape"):
         read = {key: value for key, value in vars(columns).items() if key != "labels"}
+        if read.pop("finetune"):
+            raise DataError("with finetune=True give the labels apart from the frame, as Y")
         return MultiLabelDataset.from_frame(X, labels=Y, name=name, **read)
     return MultiLabelDataset.from_columns(X, Y, columns, name=name, label_names=labels)
 
