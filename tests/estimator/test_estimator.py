@@ -536,9 +536,9 @@ def test_giant_claims_and_deep_json_are_refused(tmp_path):
 
 def test_the_default_trains_for_enough_steps_and_a_number_of_epochs_is_obeyed():
     X, Y = rows()
-    default = TailbatchClassifier(random_state=0, plan__min_steps=30).fit(X, Y)
+    default = TailbatchClassifier(random_state=0, plan__min_steps=50).fit(X, Y)
     assert default.model_.name == "ensemble"
-    assert default.history_[-1].steps == 30
+    assert default.history_[-1].steps == 50
     assert default.scaling_.name == "standard"
     asked = TailbatchClassifier(random_state=0, epochs=2).fit(X, Y)
     assert len(asked.history_) == 2

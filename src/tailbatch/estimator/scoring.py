@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tailbatch.data.table_pieces import TablePiece, TablePieces
-from tailbatch.errors import DataError, check_number, require
+from tailbatch.errors import DataError, ModelError, check_number, require
 from tailbatch.estimator.inputs import columns_of
 from tailbatch.registry import check_known
 
@@ -72,8 +72,13 @@ class TableScores:
 
         Without `keep`, with all columns.
         """
-        # Texts stay as written: a reader that guessed would make 007 a number and NA a gap.
         parts = self._columns.parts
+        if not parts:
+            raise ModelError(
+                "the model was fitted on an array, which has no names to find columns by: fit it on a "
+                "data frame or a file, or predict in Python"
+            )
+        # Texts stay as written: a reader that guessed would make 007 a number and NA a gap.
         kinds = {part.name for part in parts if part.kind != "number"}
         wanted = None if keep is None else {part.name for part in parts}
         as_text = {*self._columns.columns.as_text, *kinds}
