@@ -55,7 +55,8 @@ _SOUND = Recipe(
     # The best settings on validation rows of the development datasets, with random batches
     # (docs/training.md).
     plan={
-        # The budget, by out-of-fold Macro-AP: small tables need steps, large ones few epochs.
+        # The budget, by out-of-fold Macro-AP: small tables need steps, large ones few epochs
+        # (docs/training.md says where test folds of yeast had a say).
         "epochs": 40,
         "min_steps": 400,
         "max_steps": 800,
