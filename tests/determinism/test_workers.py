@@ -62,7 +62,8 @@ def test_a_ray_cluster(study, records, tmp_path):
     ray = pytest.importorskip("ray")
     from tailbatch.integrations.ray import RayExecutor
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(address="local", num_cpus=2, **quiet)
     try:
         run_study(study, ResultStore(tmp_path), RayExecutor, workers=2)
     finally:

@@ -28,7 +28,11 @@ def cluster():
     for attempt in range(10):
         try:
             ray.init(
-                num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+                address="local",  # never a cluster that somebody left behind
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
             )
             break
         except Exception:  # Ray gives itself half a minute, too little on a busy machine

@@ -28,7 +28,11 @@ def cluster():
     for attempt in range(10):
         try:
             ray.init(
-                num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+                address="local",  # never a cluster that somebody left behind
+                num_cpus=4,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
             )
             break
         except Exception:  # Ray gives itself half a minute, too little on a busy machine
@@ -95,6 +99,7 @@ def weights_of(name, folder, marker=None):
     return state["model"]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_weight(tmp_path):
     marker = tmp_path / "killed"
     undisturbed = weights_of("whole", tmp_path)

@@ -32,6 +32,8 @@ _PLANNED = ("batch_size", "lr", "weight_decay", "warm_up_epochs")
 _UNSET = {
     "class_weight": "none",
     "cross_fit": 0,
+    "encoder": "none",
+    "label_texts": "none",
     "loss": "the model's own",
     "selection_pressure": "the strategy's own",
 }

@@ -182,7 +182,7 @@ def divided(
             part = stratified_parts(data.Y, n_parts=n_parts, seed=seed, groups=groups)
         else:
             part = _dealt(data, n_parts, seed)
-    elif held_out is None and fraction != 0:
+    elif held_out is None and fraction != 0 and data.measurable.size:
         fraction = defaults.VALIDATION_FRACTION if fraction is None else fraction
         share = max(fraction, 1 / data.n_samples)
         chosen = data.measurable if groups is None else rows

@@ -32,6 +32,12 @@ class WorkerPool(ProcessPoolExecutor):
     workers
         Number of processes; they start when they are first needed.
 
+    Attributes
+    ----------
+    ran_the_script_again
+        Whether a worker ended because the script that started it began a study in it, too; known once
+        the pool is shut down.
+
     Examples
     --------
     >>> with WorkerPool(1) as pool:
@@ -41,6 +47,7 @@ class WorkerPool(ProcessPoolExecutor):
 
     def __init__(self, workers: int) -> None:
         self.leave_if_unguarded()
+        self.ran_the_script_again = False
         context = multiprocessing.get_context("spawn")
         theirs, self._lifeline = context.Pipe(duplex=False)
         super().__init__(workers, context, initializer=_start_worker, initargs=(theirs,))
@@ -55,17 +62,15 @@ class WorkerPool(ProcessPoolExecutor):
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             os._exit(_UNGUARDED)
 
-    @property
-    def ran_the_script_again(self) -> bool:
-        """Whether a worker ended because the script that started it began a study in it, too."""
-        processes = dict(self._processes or {}).values()
-        return any(process.exitcode == _UNGUARDED for process in processes)
-
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers; with `cancel_futures` they stop the runs in progress."""
         if cancel_futures:
             self._lifeline.close()
+        processes = list((self._processes or {}).values())
         super().shutdown(wait, cancel_futures=cancel_futures)
+        # Only now: the pool's own thread waits for the same processes, and may be the one that learns
+        # how each of them ended.
+        self.ran_the_script_again |= any(each.exitcode == _UNGUARDED for each in processes)
 
 
 class ThisProcess(Executor):

@@ -372,9 +372,8 @@ class _Runner:
             try:
                 self._hand_out(pool)
             except BrokenExecutor as error:
-                unguarded = getattr(pool, "ran_the_script_again", False)
                 pool.shutdown(cancel_futures=True)
-                if unguarded:
+                if getattr(pool, "ran_the_script_again", False):
                     raise StudyError(_NO_GUARD) from None
                 self._take_back(error)
             except BaseException:
