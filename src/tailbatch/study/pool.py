@@ -32,12 +32,6 @@ class WorkerPool(ProcessPoolExecutor):
     workers
         Number of processes; they start when they are first needed.
 
-    Attributes
-    ----------
-    ran_the_script_again
-        Whether a worker ended because the script that started it began a study in it, too; known once
-        the pool is shut down.
-
     Examples
     --------
     >>> with WorkerPool(1) as pool:
@@ -47,7 +41,7 @@ class WorkerPool(ProcessPoolExecutor):
 
     def __init__(self, workers: int) -> None:
         self.leave_if_unguarded()
-        self.ran_the_script_again = False
+        self.ran_the_script_again = False  # a worker, which then ended; known once the pool has
         context = multiprocessing.get_context("spawn")
         theirs, self._lifeline = context.Pipe(duplex=False)
         super().__init__(workers, context, initializer=_start_worker, initargs=(theirs,))
@@ -68,8 +62,7 @@ class WorkerPool(ProcessPoolExecutor):
             self._lifeline.close()
         processes = list((self._processes or {}).values())
         super().shutdown(wait, cancel_futures=cancel_futures)
-        # Only now: the pool's own thread waits for the same processes, and may be the one that learns
-        # how each of them ended.
+        # Not before: the pool's own thread waits for the same processes, and may take their codes.
         self.ran_the_script_again |= any(each.exitcode == _UNGUARDED for each in processes)
 
 
